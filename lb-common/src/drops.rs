@@ -1,0 +1,51 @@
+//! The name of every way a packet can end other than forwarded or untouched.
+
+/// Why a packet was dropped or refused; index into the `drops` map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Drop {
+    /// The service has no usable destination; answered with ICMP port unreachable.
+    NoDestination = 0,
+    /// A segment of a TCP connection to a VIP that is not in the table and does not open one; answered with RST.
+    NotSyn = 1,
+    /// The connection table is full.
+    TableFull = 2,
+    /// No free source port for a connection that needs its source rewritten.
+    NoSourcePort = 3,
+    /// A fragment whose first fragment was not seen.
+    OrphanFragment = 4,
+    /// Headers that contradict themselves or end early, sent to a VIP.
+    Malformed = 5,
+    /// The kernel refused to rewrite the packet.
+    RewriteFailed = 6,
+    /// Expired TTL or another reason not to answer, where an answer was due.
+    Unanswerable = 7,
+}
+
+impl Drop {
+    /// Every reason, by index.
+    pub const ALL: [Self; 8] = [
+        Self::NoDestination,
+        Self::NotSyn,
+        Self::TableFull,
+        Self::NoSourcePort,
+        Self::OrphanFragment,
+        Self::Malformed,
+        Self::RewriteFailed,
+        Self::Unanswerable,
+    ];
+
+    /// Its name in listings and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoDestination => "no-destination",
+            Self::NotSyn => "not-syn",
+            Self::TableFull => "table-full",
+            Self::NoSourcePort => "no-source-port",
+            Self::OrphanFragment => "orphan-fragment",
+            Self::Malformed => "malformed",
+            Self::RewriteFailed => "rewrite-failed",
+            Self::Unanswerable => "unanswerable",
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! bpvs. 
+fn main() {}
