@@ -93,7 +93,11 @@ impl State {
 
     /// The state of a number; [`State::None`] for numbers above 13.
     pub const fn from_number(number: u8) -> Self {
-        if (number as usize) < Self::ALL.len() { Self::ALL[number as usize] } else { Self::None }
+        if (number as usize) < Self::ALL.len() {
+            Self::ALL[number as usize]
+        } else {
+            Self::None
+        }
     }
 
     /// The state's name in `ipvsadm -Lcn` and `bpvs connections`.
@@ -125,8 +129,8 @@ impl State {
 /// IPVS's life of an association after its last packet, in milliseconds, by state number; unused numbers have IPVS's
 /// 2 s of an unused slot.
 pub const TIMEOUTS_MS: [u32; 16] = [
-    2_000, 4_000, 61_000, 61_000, 61_000, 61_000, 61_000, 61_000, 900_000, 61_000, 61_000, 61_000, 4_000, 61_000,
-    2_000, 2_000,
+    2_000, 4_000, 61_000, 61_000, 61_000, 61_000, 61_000, 61_000, 900_000, 61_000, 61_000, 61_000,
+    4_000, 61_000, 2_000, 2_000,
 ];
 
 /// True if an association in this state counts as active on its server: ESTABLISHED alone does. Looks at the low four
@@ -153,7 +157,11 @@ pub const fn event(first_chunk_type: u8, second_chunk_type: Option<u8>) -> u8 {
         Chunk::Data as u8
     };
     let cookie = first == Chunk::CookieEcho as u8 || first == Chunk::CookieAck as u8;
-    if cookie && matches!(second_chunk_type, Some(TYPE_ABORT)) { Chunk::Abort as u8 } else { first }
+    if cookie && matches!(second_chunk_type, Some(TYPE_ABORT)) {
+        Chunk::Abort as u8
+    } else {
+        first
+    }
 }
 
 /// The state after a packet whose [`event`] is `event`, in state `state`; of both the low four bits count.
@@ -192,8 +200,16 @@ static NEXT: [u8; 1024] = {
     let mut cell = 0;
     while cell < 1024 {
         let (direction, event, state) = (cell >> 8, cell >> 4 & 15, cell & 15);
-        let row = if state < ROWS.len() { &ROWS[state] } else { &ROWS[0] };
-        let event = if event < 10 { event } else { Chunk::Data as usize };
+        let row = if state < ROWS.len() {
+            &ROWS[state]
+        } else {
+            &ROWS[0]
+        };
+        let event = if event < 10 {
+            event
+        } else {
+            Chunk::Data as usize
+        };
         let direction = if direction < 3 { direction } else { 0 };
         next[cell] = row[direction][event];
         cell += 1;

@@ -70,7 +70,11 @@ impl State {
 
     /// The state of a number; [`State::None`] for numbers above 10.
     pub const fn from_number(number: u8) -> Self {
-        if (number as usize) < Self::ALL.len() { Self::ALL[number as usize] } else { Self::None }
+        if (number as usize) < Self::ALL.len() {
+            Self::ALL[number as usize]
+        } else {
+            Self::None
+        }
     }
 
     /// The state's name in `ipvsadm -Lcn` and `bpvs connections`.
@@ -99,8 +103,8 @@ impl State {
 /// IPVS's life of a connection after its last packet, in milliseconds, by state number; unused numbers have IPVS's
 /// 2 s of an unused slot.
 pub const TIMEOUTS_MS: [u32; 16] = [
-    2_000, 900_000, 120_000, 60_000, 120_000, 120_000, 10_000, 60_000, 30_000, 120_000, 120_000, 2_000, 2_000, 2_000,
-    2_000, 2_000,
+    2_000, 900_000, 120_000, 60_000, 120_000, 120_000, 10_000, 60_000, 30_000, 120_000, 120_000,
+    2_000, 2_000, 2_000, 2_000, 2_000,
 ];
 
 /// True if a connection in this state counts as active on its server. Looks at the low four bits of `state`.
@@ -158,7 +162,11 @@ static NEXT: [u8; 512] = {
     while cell < 512 {
         let (direction, event, state) = (cell >> 7, cell >> 4 & 7, cell & 15);
         if event < 4 {
-            let row = if state < ROWS.len() { &ROWS[state] } else { &ROWS[0] };
+            let row = if state < ROWS.len() {
+                &ROWS[state]
+            } else {
+                &ROWS[0]
+            };
             let direction = if direction < 3 { direction } else { 0 };
             next[cell] = row[direction * 4 + event];
         }

@@ -24,7 +24,11 @@ impl RoundRobinWalk {
         let cursor = word.cursor as u32;
         // The cursor is 1 + position, so it is also the position after it.
         let next = if cursor >= length { 0 } else { cursor };
-        Self { next, left: length, length }
+        Self {
+            next,
+            left: length,
+            length,
+        }
     }
 
     /// The next position to try, or `None` when every destination was tried.
@@ -35,7 +39,11 @@ impl RoundRobinWalk {
         }
         self.left -= 1;
         let position = self.next;
-        self.next = if position + 1 >= self.length { 0 } else { position + 1 };
+        self.next = if position + 1 >= self.length {
+            0
+        } else {
+            position + 1
+        };
         Some(position)
     }
 }
@@ -60,7 +68,10 @@ impl WeightSteps {
             }
         }
         let step = if divisor == 0 { 1 } else { divisor };
-        Self { max_weight: highest - (step - 1), step }
+        Self {
+            max_weight: highest - (step - 1),
+            step,
+        }
     }
 }
 
@@ -151,9 +162,18 @@ impl WeightedWalk {
     /// Tells the weight at the position that [`Self::step`] named. `Some` ends the walk: the word to publish, and
     /// whether that position is picked.
     #[inline(always)]
-    pub const fn offer(&mut self, weight: i32, overloaded: bool, version: u16) -> Option<(SchedulerWord, bool)> {
+    pub const fn offer(
+        &mut self,
+        weight: i32,
+        overloaded: bool,
+        version: u16,
+    ) -> Option<(SchedulerWord, bool)> {
         let cursor = self.position + 1;
-        let word = SchedulerWord { version, cursor: cursor as u16, current_weight: self.current_weight };
+        let word = SchedulerWord {
+            version,
+            cursor: cursor as u16,
+            current_weight: self.current_weight,
+        };
         if !overloaded && weight >= self.current_weight {
             return Some((word, true));
         }
@@ -169,8 +189,15 @@ impl WeightedWalk {
 /// predecessor, so that its successor comes next (`ip_vs_rr_del_dest`).
 pub const fn rr_after_delete(word: SchedulerWord, position: u32) -> SchedulerWord {
     let cursor = word.cursor as u32;
-    let cursor = if cursor > position { cursor - 1 } else { cursor };
-    SchedulerWord { cursor: cursor as u16, ..word }
+    let cursor = if cursor > position {
+        cursor - 1
+    } else {
+        cursor
+    };
+    SchedulerWord {
+        cursor: cursor as u16,
+        ..word
+    }
 }
 
 /// rr's word after a destination was added at the head: the cursor stays on its destination.
@@ -181,7 +208,11 @@ pub const fn rr_after_add(word: SchedulerWord) -> SchedulerWord {
 
 /// wrr's word in a fresh scheduler: before the head, at the top weight (`ip_vs_wrr_init_svc`).
 pub const fn wrr_initial(steps: WeightSteps) -> SchedulerWord {
-    SchedulerWord { version: 0, cursor: 0, current_weight: steps.max_weight }
+    SchedulerWord {
+        version: 0,
+        cursor: 0,
+        current_weight: steps.max_weight,
+    }
 }
 
 /// wrr's word after any add, delete or edit, even one that changes nothing (`ip_vs_wrr_dest_changed`): back before
@@ -195,5 +226,9 @@ pub const fn wrr_after_change(word: SchedulerWord, steps: WeightSteps) -> Schedu
     } else {
         cw
     };
-    SchedulerWord { cursor: 0, current_weight, ..word }
+    SchedulerWord {
+        cursor: 0,
+        current_weight,
+        ..word
+    }
 }

@@ -73,7 +73,11 @@ impl SetMaximum {
     /// Place of the server to take out, if the set has one.
     #[inline(always)]
     pub const fn place(&self) -> Option<u32> {
-        if self.best.destination == 0 { None } else { Some(self.place) }
+        if self.best.destination == 0 {
+            None
+        } else {
+            Some(self.place)
+        }
     }
 }
 
