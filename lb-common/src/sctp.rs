@@ -159,8 +159,14 @@ pub const fn event(first_chunk_type: u8, second_chunk_type: Option<u8>) -> u8 {
 /// The state after a packet whose [`event`] is `event`, in state `state`; of both the low four bits count.
 #[inline(always)]
 pub const fn next(state: u8, event: u8, direction: Direction) -> u8 {
-    let cell = (direction as usize & 3) << 8 | (event as usize & 15) << 4 | (state as usize & 15);
-    NEXT[cell & (NEXT.len() - 1)]
+    let cell = (event as usize & 15) << 4 | (state as usize & 15);
+    // A table for each direction, for the verifier's sake: see `tcp::next`.
+    let table = match direction {
+        Direction::In => &IN,
+        Direction::Out => &OUT,
+        Direction::InOnly => &IN_ONLY,
+    };
+    table[cell & (table.len() - 1)]
 }
 
 // `static`, not `const`: a constant array indexed at run time may be copied to the 512-byte BPF stack first.
@@ -186,20 +192,23 @@ static EVENTS: [u8; TYPES] = [
     /* 15 reserved          */ Chunk::Data as u8,
 ];
 
-/// Next state by direction (2 bits), event (4 bits) and state (4 bits).
-static NEXT: [u8; 1024] = {
-    let mut next = [State::None as u8; 1024];
+/// Next state by event (4 bits) and state (4 bits).
+type Table = [u8; 256];
+static IN: Table = table(Direction::In);
+static OUT: Table = table(Direction::Out);
+static IN_ONLY: Table = table(Direction::InOnly);
+
+const fn table(direction: Direction) -> Table {
+    let mut table = [State::None as u8; 256];
     let mut cell = 0;
-    while cell < 1024 {
-        let (direction, event, state) = (cell >> 8, cell >> 4 & 15, cell & 15);
+    while cell < table.len() {
+        let (event, state) = (cell >> 4, cell & 15);
         let row = if state < ROWS.len() { &ROWS[state] } else { &ROWS[0] };
-        let event = if event < 10 { event } else { Chunk::Data as usize };
-        let direction = if direction < 3 { direction } else { 0 };
-        next[cell] = row[direction][event];
+        table[cell] = row[direction as usize][if event < 10 { event } else { Chunk::Data as usize }];
         cell += 1;
     }
-    next
-};
+    table
+}
 
 /// A row for each state; in it the [`Chunk`]s in order for [`Direction::In`], `Out` and `InOnly`.
 #[rustfmt::skip]
