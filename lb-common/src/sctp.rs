@@ -93,11 +93,7 @@ impl State {
 
     /// The state of a number; [`State::None`] for numbers above 13.
     pub const fn from_number(number: u8) -> Self {
-        if (number as usize) < Self::ALL.len() {
-            Self::ALL[number as usize]
-        } else {
-            Self::None
-        }
+        if (number as usize) < Self::ALL.len() { Self::ALL[number as usize] } else { Self::None }
     }
 
     /// The state's name in `ipvsadm -Lcn` and `bpvs connections`.
@@ -129,8 +125,8 @@ impl State {
 /// IPVS's life of an association after its last packet, in milliseconds, by state number; unused numbers have IPVS's
 /// 2 s of an unused slot.
 pub const TIMEOUTS_MS: [u32; 16] = [
-    2_000, 4_000, 61_000, 61_000, 61_000, 61_000, 61_000, 61_000, 900_000, 61_000, 61_000, 61_000,
-    4_000, 61_000, 2_000, 2_000,
+    2_000, 4_000, 61_000, 61_000, 61_000, 61_000, 61_000, 61_000, 900_000, 61_000, 61_000, 61_000, 4_000, 61_000,
+    2_000, 2_000,
 ];
 
 /// True if an association in this state counts as active on its server: ESTABLISHED alone does. Looks at the low four
@@ -157,18 +153,20 @@ pub const fn event(first_chunk_type: u8, second_chunk_type: Option<u8>) -> u8 {
         Chunk::Data as u8
     };
     let cookie = first == Chunk::CookieEcho as u8 || first == Chunk::CookieAck as u8;
-    if cookie && matches!(second_chunk_type, Some(TYPE_ABORT)) {
-        Chunk::Abort as u8
-    } else {
-        first
-    }
+    if cookie && matches!(second_chunk_type, Some(TYPE_ABORT)) { Chunk::Abort as u8 } else { first }
 }
 
 /// The state after a packet whose [`event`] is `event`, in state `state`; of both the low four bits count.
 #[inline(always)]
 pub const fn next(state: u8, event: u8, direction: Direction) -> u8 {
-    let cell = (direction as usize & 3) << 8 | (event as usize & 15) << 4 | (state as usize & 15);
-    NEXT[cell & (NEXT.len() - 1)]
+    let cell = (event as usize & 15) << 4 | (state as usize & 15);
+    // A table for each direction, for the verifier's sake: see `tcp::next`.
+    let table = match direction {
+        Direction::In => &IN,
+        Direction::Out => &OUT,
+        Direction::InOnly => &IN_ONLY,
+    };
+    table[cell & (table.len() - 1)]
 }
 
 // `static`, not `const`: a constant array indexed at run time may be copied to the 512-byte BPF stack first.
@@ -194,28 +192,23 @@ static EVENTS: [u8; TYPES] = [
     /* 15 reserved          */ Chunk::Data as u8,
 ];
 
-/// Next state by direction (2 bits), event (4 bits) and state (4 bits).
-static NEXT: [u8; 1024] = {
-    let mut next = [State::None as u8; 1024];
+/// Next state by event (4 bits) and state (4 bits).
+type Table = [u8; 256];
+static IN: Table = table(Direction::In);
+static OUT: Table = table(Direction::Out);
+static IN_ONLY: Table = table(Direction::InOnly);
+
+const fn table(direction: Direction) -> Table {
+    let mut table = [State::None as u8; 256];
     let mut cell = 0;
-    while cell < 1024 {
-        let (direction, event, state) = (cell >> 8, cell >> 4 & 15, cell & 15);
-        let row = if state < ROWS.len() {
-            &ROWS[state]
-        } else {
-            &ROWS[0]
-        };
-        let event = if event < 10 {
-            event
-        } else {
-            Chunk::Data as usize
-        };
-        let direction = if direction < 3 { direction } else { 0 };
-        next[cell] = row[direction][event];
+    while cell < table.len() {
+        let (event, state) = (cell >> 4, cell & 15);
+        let row = if state < ROWS.len() { &ROWS[state] } else { &ROWS[0] };
+        table[cell] = row[direction as usize][if event < 10 { event } else { Chunk::Data as usize }];
         cell += 1;
     }
-    next
-};
+    table
+}
 
 /// A row for each state; in it the [`Chunk`]s in order for [`Direction::In`], `Out` and `InOnly`.
 #[rustfmt::skip]

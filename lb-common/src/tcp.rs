@@ -70,11 +70,7 @@ impl State {
 
     /// The state of a number; [`State::None`] for numbers above 10.
     pub const fn from_number(number: u8) -> Self {
-        if (number as usize) < Self::ALL.len() {
-            Self::ALL[number as usize]
-        } else {
-            Self::None
-        }
+        if (number as usize) < Self::ALL.len() { Self::ALL[number as usize] } else { Self::None }
     }
 
     /// The state's name in `ipvsadm -Lcn` and `bpvs connections`.
@@ -103,8 +99,8 @@ impl State {
 /// IPVS's life of a connection after its last packet, in milliseconds, by state number; unused numbers have IPVS's
 /// 2 s of an unused slot.
 pub const TIMEOUTS_MS: [u32; 16] = [
-    2_000, 900_000, 120_000, 60_000, 120_000, 120_000, 10_000, 60_000, 30_000, 120_000, 120_000,
-    2_000, 2_000, 2_000, 2_000, 2_000,
+    2_000, 900_000, 120_000, 60_000, 120_000, 120_000, 10_000, 60_000, 30_000, 120_000, 120_000, 2_000, 2_000, 2_000,
+    2_000, 2_000,
 ];
 
 /// True if a connection in this state counts as active on its server. Looks at the low four bits of `state`.
@@ -129,8 +125,15 @@ pub const fn opens_connection(flags: u8) -> bool {
 #[inline(always)]
 pub const fn next(state: u8, flags: u8, direction: Direction) -> u8 {
     let event = EVENTS[(flags & 31) as usize];
-    let cell = (direction as usize & 3) << 7 | (event as usize & 7) << 4 | (state as usize & 15);
-    NEXT[cell & (NEXT.len() - 1)]
+    let cell = (event as usize & 7) << 4 | (state as usize & 15);
+    // A table for each direction, not one with the direction in the index: the compiler knows that a `Direction` is at
+    // most 2 and drops the mask, but the verifier does not know it of a byte reloaded from the stack or a map.
+    let table = match direction {
+        Direction::In => &IN,
+        Direction::Out => &OUT,
+        Direction::InOnly => &IN_ONLY,
+    };
+    table[cell & (table.len() - 1)]
 }
 
 // `static`, not `const`: a constant array indexed at run time may be copied to the 512-byte BPF stack first.
@@ -155,25 +158,25 @@ static EVENTS: [u8; 32] = {
     events
 };
 
-/// Next state by direction (2 bits), event (3 bits) and state (4 bits).
-static NEXT: [u8; 512] = {
-    let mut next = [State::Close as u8; 512];
+/// Next state by event (3 bits) and state (4 bits).
+type Table = [u8; 128];
+static IN: Table = table(Direction::In);
+static OUT: Table = table(Direction::Out);
+static IN_ONLY: Table = table(Direction::InOnly);
+
+const fn table(direction: Direction) -> Table {
+    let mut table = [State::Close as u8; 128];
     let mut cell = 0;
-    while cell < 512 {
-        let (direction, event, state) = (cell >> 7, cell >> 4 & 7, cell & 15);
+    while cell < table.len() {
+        let (event, state) = (cell >> 4, cell & 15);
         if event < 4 {
-            let row = if state < ROWS.len() {
-                &ROWS[state]
-            } else {
-                &ROWS[0]
-            };
-            let direction = if direction < 3 { direction } else { 0 };
-            next[cell] = row[direction * 4 + event];
+            let row = if state < ROWS.len() { &ROWS[state] } else { &ROWS[0] };
+            table[cell] = row[direction as usize * 4 + event];
         }
         cell += 1;
     }
-    next
-};
+    table
+}
 
 /// A row for each state; in it SYN, FIN, ACK, RST for [`Direction::In`], `Out` and `InOnly`.
 #[rustfmt::skip]

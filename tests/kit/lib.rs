@@ -1,1 +1,4 @@
 //! The test kit.
+
+pub mod model;
+pub mod sequences;
