@@ -13,10 +13,11 @@ use crate::progress::Progress;
 use crate::setup::{self, Need};
 use crate::{build_ebpf, process, workspace};
 
-/// The cargo that runs xtask, at the root of the clone.
+/// The cargo that runs xtask, at the root of the clone. What it builds embeds the object that this run has built, not
+/// another one that the caller's environment happens to name.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(workspace::root());
+    command.current_dir(workspace::root()).env_remove("BPVS_BPF_OBJECT");
     command
 }
 
@@ -68,21 +69,22 @@ pub(crate) fn become_program(task: &str, name: &str, arguments: &[String]) -> Re
     require_root(&line, "network namespaces and BPF programs take root")?;
     let mut progress = Progress::new(4);
     let chain = setup::prepare(&mut progress, Need::Everything)?;
-    let object = build_ebpf::build(&mut progress, &chain, "release")?;
+    build_ebpf::build(&mut progress, &chain, "release")?;
     progress.step("building bpvs");
     let made = build(&["--release", "-p", "lb-userspace", "--bin", "bpvs", "-p", "bpvs-tests", "--bin", name])?;
     let program = |name: &str| made.get(name).with_context(|| format!("cargo built no program called {name}"));
     let (bpvs, program) = (program("bpvs")?, program(name)?);
     progress.step(&format!("running {name}"));
-    // In place of this process, not below it: an interrupt reaches the program that has something to clean up, and its
-    // exit status is ours.
-    let error = Command::new(program)
-        .args(arguments)
-        .env("BPVS_BIN", bpvs)
-        .env("BPVS_BPF_OBJECT", object)
-        .current_dir(workspace::root())
-        .exec();
-    Err(error).with_context(|| format!("cannot start {}", program.display()))
+    let mut command = Command::new(program);
+    command.args(arguments).env("BPVS_BIN", bpvs).current_dir(workspace::root());
+    replace_by(command)
+}
+
+/// Become `command`, in place of this process and not below it: an interrupt reaches the program that has something to
+/// clean up, the terminal is not given back before it is done, and its exit status is ours.
+pub(crate) fn replace_by(mut command: Command) -> Result<()> {
+    let error = command.stdin(Stdio::null()).exec();
+    Err(error).with_context(|| format!("cannot start `{}`", process::line(&command)))
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         lint::check_formatting()?;
     }
     let chain = setup::prepare(&mut progress, Need::Everything)?;
-    let object = build_ebpf::build(&mut progress, &chain, "release")?;
+    build_ebpf::build(&mut progress, &chain, "release")?;
     progress.step("building bpvs and the tests");
     // Bins and tests of the whole workspace at once: with fewer packages cargo would choose other features for shared
     // dependencies, and the runner would build them a second time.
@@ -46,7 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let mut runner = runner(&options.arguments);
     progress.step(&format!("running the tests: {}", process::line(&runner)));
-    process::run(runner.env("BPVS_BIN", bpvs).env("BPVS_BPF_OBJECT", object))
+    runner.env("BPVS_BIN", bpvs);
+    host::replace_by(runner)
 }
 
 /// nextest if it is here, for its time limits and its report; else cargo's own runner, which needs no installation.

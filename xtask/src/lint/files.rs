@@ -41,7 +41,8 @@ pub(crate) fn read(root: &Path) -> Result<Files> {
 }
 
 fn is_text(path: &Path) -> bool {
-    let ci = path.parent().is_some_and(|folder| folder.ends_with(".ci"));
+    // The scripts of .ci have no extension.
+    let ci = path.parent().and_then(Path::file_name).is_some_and(|folder| folder == ".ci");
     ci || path.extension().and_then(|kind| kind.to_str()).is_some_and(|kind| TEXT.contains(&kind))
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn build(llvm: u32, prefix: &Path) -> Result<()> {
     let folder = folder(llvm)?;
     let parent = folder.parent().context("the folder for bpf-linker cannot be /")?;
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
-    let lock_path = folder.with_extension("lock");
+    let lock_path = beside(&folder, "lock");
     let lock = File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
     if lock.try_lock().is_err() {
         eprintln!("      waiting for another build of bpf-linker ({})", lock_path.display());
@@ -51,7 +51,7 @@ pub(crate) fn build(llvm: u32, prefix: &Path) -> Result<()> {
     let cargo = cargo.context("no cargo on PATH to build bpf-linker with")?;
     eprintln!("      building bpf-linker {VERSION} against LLVM {llvm} into {} (1 to 4 minutes)", folder.display());
     // Beside the final place, so that an interrupted build is never taken for a finished one.
-    let partial = folder.with_extension("partial");
+    let partial = beside(&folder, "partial");
     let mut command = process::isolated(&cargo);
     command
         .args(["install", "bpf-linker", "--version", VERSION, "--locked", "--no-default-features", "--features"])
@@ -59,7 +59,9 @@ pub(crate) fn build(llvm: u32, prefix: &Path) -> Result<()> {
         .arg("--root")
         .arg(&partial)
         .current_dir(parent)
-        .env("LLVM_PREFIX", prefix);
+        .env("LLVM_PREFIX", prefix)
+        // cargo warns of a place outside of PATH, which would mislead: this one is looked up by its path.
+        .env("PATH", process::path_with(&[&partial.join("bin")])?);
     process::run(&mut command)?;
     let made = partial.join("bin/bpf-linker");
     if !workspace::is_executable(&made) {
@@ -72,6 +74,25 @@ pub(crate) fn build(llvm: u32, prefix: &Path) -> Result<()> {
     Ok(())
 }
 
+/// `tools-0.13.0-llvm22.lock` for `tools-0.13.0-llvm22`: `with_extension` would take `0-llvm22` for an extension.
+fn beside(folder: &Path, suffix: &str) -> PathBuf {
+    let mut name = folder.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
 fn set(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_and_partial_build_are_named_after_the_whole_folder() {
+        let folder = Path::new("/c/tools-0.13.0-llvm22");
+        assert_eq!(beside(folder, "lock"), Path::new("/c/tools-0.13.0-llvm22.lock"));
+    }
 }
