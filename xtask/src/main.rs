@@ -15,7 +15,8 @@ mod test;
 mod toolchain;
 mod workspace;
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -41,13 +42,24 @@ enum Task {
     Bench(bench::Options),
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().task {
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
         Task::Setup => setup::run(),
         Task::BuildEbpf(options) => build_ebpf::run(&options),
         Task::Demo(options) => demo::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Lint => lint::run(),
         Task::Bench(options) => bench::run(&options),
+    };
+    // Not `Result` as the return value: that prints a backtrace of xtask, which is never what went wrong.
+    done.map_or_else(report, |()| ExitCode::SUCCESS)
+}
+
+/// What went wrong, and below it each cause.
+fn report(error: anyhow::Error) -> ExitCode {
+    eprintln!("error: {error}");
+    for cause in error.chain().skip(1) {
+        eprintln!("  because: {cause}");
     }
+    ExitCode::FAILURE
 }
