@@ -52,7 +52,10 @@ pub(crate) fn install(packages: &[String]) -> Result<()> {
 
 fn apt_get(arguments: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
-    command.args(["-q", "-o", "DPkg::Lock::Timeout=300"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    command
+        .args(["-q", "-o", "DPkg::Lock::Timeout=300", "-o", "DPkg::Use-Pty=0"])
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive");
     command
 }
 
