@@ -27,7 +27,10 @@ pub(crate) fn offers(refreshed: bool) -> Result<Packages> {
 /// from Debian's own, and installing them says what is wrong if they cannot be had.
 pub(crate) fn refresh() -> Result<()> {
     if !workspace::is_root() {
-        bail!("the package lists know no compiler with the sources of `core`; run\n  sudo apt-get update");
+        bail!(
+            "the package lists know no compiler with the sources of `core`; run\n  sudo apt-get update\nand then this \
+             command again, which will name the packages to install"
+        );
     }
     if let Err(error) = process::run(&mut apt_get(&["update"])) {
         eprintln!("      {error:#}; going on with the lists that could be fetched");

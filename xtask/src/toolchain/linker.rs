@@ -60,6 +60,8 @@ pub(crate) fn build(llvm: u32, prefix: &Path) -> Result<()> {
         .arg(&partial)
         .current_dir(parent)
         .env("LLVM_PREFIX", prefix)
+        // Nobody debugs it, and debug information is half of the build.
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         // cargo warns of a place outside of PATH, which would mislead: this one is looked up by its path.
         .env("PATH", process::path_with(&[&partial.join("bin")])?);
     process::run(&mut command)?;
