@@ -1,0 +1,149 @@
+//! Hostile and merely wrong files.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Parsed, parse};
+
+fn read(text: impl AsRef<[u8]>) -> Parsed {
+    parse(&Arc::from("a.yaml"), text.as_ref())
+}
+
+fn names(parsed: &Parsed) -> Vec<&str> {
+    parsed.objects.iter().map(|object| object.key.name.as_str()).collect()
+}
+
+fn service(name: &str) -> String {
+    format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{clusterIP: 10.96.0.1}}\n")
+}
+
+#[test]
+fn documents_lists_and_json_yield_their_objects_with_lines() {
+    let list = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: c}\n";
+    let typed = "apiVersion: v1\nkind: ServiceList\nitems:\n- metadata:\n    name: d\n";
+    let json = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "e", "namespace": "x"}}"#;
+    let text = format!(
+        "# head\n---\n{}---\n{}--- # third\n{list}---\n{typed}...\n---\n{json}\n---\n",
+        service("a"),
+        service("b")
+    );
+    let parsed = read(&text);
+    assert!(parsed.problems.is_empty() && !parsed.broken, "{:?}", parsed.problems);
+    assert_eq!(names(&parsed), ["a", "b", "c", "d", "e"]);
+    assert_eq!(parsed.objects[4].key.namespace, "x");
+    for object in &parsed.objects[..2] {
+        let line = object.origin.first_line + object.origin.line - 1;
+        assert_eq!(text.lines().nth(line as usize - 1), Some("apiVersion: v1"));
+    }
+}
+
+#[test]
+fn line_endings_and_a_byte_order_mark_do_not_matter() {
+    let text = format!("\u{feff}{}---\n{}", service("a"), service("b")).replace('\n', "\r\n");
+    assert_eq!(names(&read(text)), ["a", "b"]);
+}
+
+#[test]
+fn other_kinds_and_the_same_kinds_of_other_groups_are_ignored() {
+    let other = "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {}\n---\nkind: Pod\napiVersion: v1\n";
+    let parsed = read(format!("{other}---\n{}", service("a")));
+    assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+    assert_eq!(names(&parsed), ["a"]);
+}
+
+#[test]
+fn a_broken_document_is_one_problem_with_its_place_and_spoils_no_other() {
+    for (broken, place, about) in [
+        ("a: [1, 2", "a.yaml:6", "unclosed bracket"),
+        ("apiVersion: v1\nkind: Service\nmetadata: {name: x, namesp", "", "cannot be read as YAML"),
+        ("a: b: c", "a.yaml:6", "mapping values are not allowed"),
+        ("a: 1\na: 2", "a.yaml:7", "duplicate mapping key: a"),
+        ("a: *nowhere", "a.yaml:6", "unknown anchor"),
+        ("just text", "a.yaml:6", "the text \"just text\""),
+        ("- 1", "a.yaml:6", "a list"),
+        ("kind: Service", "a.yaml:6", "without the texts apiVersion and kind"),
+        ("kind: 7\napiVersion: v1", "a.yaml:6", "without the texts apiVersion and kind"),
+        ("kind: List\napiVersion: v1\nitems: 7", "a.yaml:6", "items: must be a list"),
+        ("kind: Service\napiVersion: v1", "a.yaml:6", "metadata: missing"),
+        ("kind: Service\napiVersion: v1\nmetadata: {name: 7}", "a.yaml:8", "metadata.name: 7: must be a name"),
+        ("kind: Service\napiVersion: v1\nmetadata: {name: A/b}", "a.yaml:8", "metadata.name: \"A/b\": must be a name"),
+        ("kind: Service\napiVersion: v1\nmetadata: {name: a, namespace: ''}", "a.yaml:8", "metadata.namespace"),
+    ] {
+        let parsed = read(format!("{}---\n{broken}\n---\n{}", service("a"), service("b")));
+        assert!(parsed.broken, "{broken}");
+        assert_eq!(names(&parsed), ["a", "b"], "{broken}");
+        let [problem] = &parsed.problems[..] else { panic!("{broken}: {:?}", parsed.problems) };
+        let text = problem.to_string();
+        assert!(text.contains(place) && text.contains("(document 2)") && text.contains(about), "{text}");
+        assert!(!text.contains('\n') && text.len() < 400, "{text}");
+    }
+}
+
+#[test]
+fn a_file_that_is_all_wrong_is_told_of_in_a_few_lines() {
+    let parsed = read("---\na\n".repeat(100_000));
+    assert_eq!(parsed.problems.len(), 21);
+    assert!(parsed.problems[20].message.contains("not listed"));
+    assert!(read("---\n".repeat(1_000_000)).problems.is_empty());
+}
+
+#[test]
+fn what_is_no_text_is_one_problem() {
+    let parsed = read(b"kind: Service\nname: \xff\xfe");
+    assert_eq!(parsed.problems.len(), 1);
+    let text = parsed.problems[0].to_string();
+    assert!(text.contains("a.yaml:2") && text.contains("not UTF-8"), "{text}");
+}
+
+/// Ten megabytes of everything that makes parsers slow or greedy.
+#[test]
+fn ten_megabytes_of_garbage_end_soon_with_one_problem() {
+    const SIZE: usize = 10 << 20;
+    let mut noise = Vec::with_capacity(SIZE);
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    while noise.len() < SIZE {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        noise.push(b' ' + (state % 95) as u8);
+        if state.is_multiple_of(61) {
+            noise.push(b'\n');
+        }
+    }
+    let repeated = |text: &str| text.repeat(SIZE / text.len()).into_bytes();
+    let bomb = {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..20 {
+            let alias = format!("*a{}", level - 1);
+            text += &format!("a{level}: &a{level} [{}]\n", [alias.as_str(); 10].join(", "));
+        }
+        text.into_bytes()
+    };
+    for (what, bytes) in [
+        ("noise", noise),
+        ("letters", repeated("a")),
+        ("open lists", repeated("[")),
+        ("open maps", repeated("{")),
+        ("nested items", repeated("- ")),
+        ("short items", repeated("a,").into_iter().rev().chain(*b"[").rev().collect()),
+        ("short lines", repeated("- a\n")),
+        ("keys", repeated("? a\n")),
+        ("quotes", repeated("\"")),
+        ("open text", repeated("'a ")),
+        ("colons", repeated(": ")),
+        ("anchors", repeated("&a ")),
+        ("tags", repeated("!")),
+        ("zeros", vec![0; SIZE]),
+        ("high bytes", vec![0xff; SIZE]),
+        ("aliases of aliases", bomb),
+    ] {
+        let begun = Instant::now();
+        let parsed = read(&bytes);
+        let took = begun.elapsed();
+        println!("{what}: {took:?}: {:?}", parsed.problems.first().map(ToString::to_string));
+        assert_eq!((parsed.objects.len(), parsed.problems.len()), (0, 1), "{what}");
+        assert!(parsed.broken && parsed.problems[0].to_string().len() < 500, "{what}");
+        // Generous: unoptimised code on a busy machine. Quadratic behaviour takes hours.
+        assert!(took < Duration::from_secs(60), "{what} took {took:?}");
+    }
+}
