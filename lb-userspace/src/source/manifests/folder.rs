@@ -14,6 +14,9 @@ use crate::model::{List, ObjectKey, Origin};
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
+/// A file of no bytes is one that is about to be written, or that a full disk ate.
+const EMPTIED: &str = "is empty; what it held last stays: delete the file to take its objects away";
+
 /// A file or folder of manifests.
 pub(super) struct Folder {
     path: PathBuf,
@@ -43,8 +46,12 @@ impl Folder {
         self.held.retain(|file, _| files.contains(file));
         let mut list = List::default();
         for file in files {
-            let parsed = read_file(&file);
+            let name = shown(&file);
+            let mut parsed = read_file(&file, name.clone());
             let held = self.held.entry(file).or_default();
+            if parsed.empty && !held.keys.is_empty() {
+                parsed = broken(name, EMPTIED.to_owned());
+            }
             let now = parsed.objects.iter().map(|object| object.key.clone());
             if parsed.broken {
                 list.gaps |= !held.known;
@@ -107,9 +114,9 @@ fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn read_file(path: &Path) -> Parsed {
-    let file = shown(path);
+fn read_file(path: &Path, file: Arc<str>) -> Parsed {
     match read_bytes(path) {
+        Ok(bytes) if bytes.is_empty() => Parsed { empty: true, ..Parsed::default() },
         // The parser is not ours: should it ever panic, that is one broken file and not the end of the agent.
         Ok(bytes) => std::panic::catch_unwind(|| parse(&file, &bytes))
             .unwrap_or_else(|_| broken(file, "cannot be read as YAML: the parser failed".to_owned())),

@@ -18,6 +18,8 @@ pub(super) struct Parsed {
     pub(super) problems: Vec<Problem>,
     /// True if some document or object could not even be named: what it was is unknown.
     pub(super) broken: bool,
+    /// True for a file of no bytes.
+    pub(super) empty: bool,
 }
 
 /// A file that is all wrong is not told of document by document.
@@ -107,6 +109,10 @@ impl Parsed {
             }
             (Some(_), None) if kind == "List" => {
                 self.broken(&origin, "items: must be a list".to_owned());
+            }
+            // A file that was cut off may end in `kind: Serv`. Objects of the groups that matter here have metadata.
+            _ if tree.get("metadata").is_none() && Kind::ALL.iter().any(|known| known.api_version() == api_version) => {
+                self.broken(&origin, format!("{api_version} {}: metadata: missing: {EXPECTED}", shown(&kind)));
             }
             _ => debug!(place = %origin.describe(), %api_version, %kind, "ignored: not a kind that services need"),
         }

@@ -45,7 +45,7 @@ fn line_endings_and_a_byte_order_mark_do_not_matter() {
 
 #[test]
 fn other_kinds_and_the_same_kinds_of_other_groups_are_ignored() {
-    let other = "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {}\n---\nkind: Pod\napiVersion: v1\n";
+    let other = "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {}\n---\nkind: Pod\napiVersion: v1\nmetadata: {}\n";
     let parsed = read(format!("{other}---\n{}", service("a")));
     assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
     assert_eq!(names(&parsed), ["a"]);
@@ -65,6 +65,7 @@ fn a_broken_document_is_one_problem_with_its_place_and_spoils_no_other() {
         ("kind: 7\napiVersion: v1", "a.yaml:6", "without the texts apiVersion and kind"),
         ("kind: List\napiVersion: v1\nitems: 7", "a.yaml:6", "items: must be a list"),
         ("kind: Service\napiVersion: v1", "a.yaml:6", "metadata: missing"),
+        ("kind: Serv\napiVersion: v1", "a.yaml:6", "v1 \"Serv\": metadata: missing"),
         ("kind: Service\napiVersion: v1\nmetadata: {name: 7}", "a.yaml:8", "metadata.name: 7: must be a name"),
         ("kind: Service\napiVersion: v1\nmetadata: {name: A/b}", "a.yaml:8", "metadata.name: \"A/b\": must be a name"),
         ("kind: Service\napiVersion: v1\nmetadata: {name: a, namespace: ''}", "a.yaml:8", "metadata.namespace"),
