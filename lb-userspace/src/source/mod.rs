@@ -1,5 +1,6 @@
 //! Where objects come from. Sources turn the outside into model changes and know nothing of maps or plans.
 
+pub mod api;
 pub mod manifests;
 
 use tokio::sync::mpsc;
