@@ -61,12 +61,10 @@ impl Health {
     }
 
     pub(super) fn fails(&mut self, error: &Error) {
-        let status = status(error);
-        // A version that is too old is part of normal life: listing again is the answer to it.
-        if status == Some(410) || self.trouble.replace(status) == Some(status) {
+        let (what, status) = (self.what, status(error));
+        if !self.is_news(status) {
             return;
         }
-        let what = self.what;
         match status {
             Some(401 | 403) => warn!(
                 "API server: {what}: {error}; list and watch on {what} must be allowed, as the role system:node-proxier \
@@ -74,6 +72,11 @@ impl Health {
             ),
             _ => warn!("API server: {what}: {error}; what was stated last stays until it answers again"),
         }
+    }
+
+    /// A version that is too old is part of normal life: listing again is the answer to it.
+    fn is_news(&mut self, status: Option<u16>) -> bool {
+        status != Some(410) && self.trouble.replace(status) != Some(status)
     }
 }
 
@@ -89,7 +92,7 @@ fn status(error: &Error) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Backoff, Duration, jittered};
+    use super::{Backoff, Duration, Health, jittered};
 
     #[test]
     fn delays_double_with_jitter_up_to_the_longest() {
@@ -99,5 +102,15 @@ mod tests {
             assert!((expected / 2.0..=expected * 1.5).contains(&delay), "{delay} for {expected}");
         }
         assert_ne!(jittered(Duration::from_secs(1)), jittered(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn trouble_is_told_when_it_begins_and_when_it_changes() {
+        let mut health = Health::new("services");
+        let told = [Some(410), None, None, Some(503), Some(503), Some(410), Some(403), None]
+            .map(|status| health.is_news(status));
+        assert_eq!(told, [false, true, false, true, false, false, true, true]);
+        health.works();
+        assert!(health.is_news(None));
     }
 }

@@ -119,7 +119,7 @@ fn read_file(path: &Path, file: Arc<str>) -> Parsed {
         Ok(bytes) if bytes.is_empty() => Parsed { empty: true, ..Parsed::default() },
         // The parser is not ours: should it ever panic, that is one broken file and not the end of the agent.
         Ok(bytes) => std::panic::catch_unwind(|| parse(&file, &bytes))
-            .unwrap_or_else(|_| broken(file, "cannot be read as YAML: the parser failed".to_owned())),
+            .unwrap_or_else(|_| broken(file, "cannot be read: the parser failed".to_owned())),
         Err(problem) => broken(file, problem),
     }
 }

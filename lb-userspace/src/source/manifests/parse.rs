@@ -1,11 +1,15 @@
 //! From the bytes of a file to objects, document by document.
 
+use std::fmt;
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
 use tracing::debug;
 
 use crate::model::problem::shown;
-use crate::model::tree::{Tree, Value};
+use crate::model::tree::{Tree, Value, ValueVisitor};
 use crate::model::{Kind, Object, Origin, Problem};
 
 /// Largest file that is read, in bytes: a List of some 100,000 endpoints as kubectl prints it.
@@ -39,11 +43,11 @@ pub(super) fn parse(file: &Arc<str>, bytes: &[u8]) -> Parsed {
     };
     for (index, (first_line, document)) in documents(text).enumerate() {
         let origin = Origin { file: Some(file.clone()), document: index as u32 + 1, first_line, line: 0 };
-        match serde_saphyr::from_str_with_options::<Tree>(document, options(document.len())) {
-            Ok(tree) => parsed.object(tree, origin, None),
+        match serde_saphyr::from_str_with_options::<Root>(document, options(document.len())) {
+            Ok(Root(tree)) => parsed.object(tree, origin, None),
             Err(error) => {
                 let line = error.location().map_or(0, |location| location.line() as u32);
-                parsed.broken(&Origin { line, ..origin }, format!("cannot be read as YAML: {}", sentence(&error)));
+                parsed.broken(&Origin { line, ..origin }, format!("cannot be read: {}", sentence(&error)));
             }
         }
     }
@@ -155,10 +159,70 @@ fn documents(text: &str) -> impl Iterator<Item = (u32, &str)> {
     })
 }
 
-/// What a document may cost. Real manifests have about 12 bytes per node; input with far more nodes than that is made
-/// to exhaust memory. Aliases may repeat a little, not multiply.
+/// A document: a map or nothing. Anything else is refused at its first character, however long it is.
+struct Root(Tree);
+
+struct RootValue(Value);
+
+struct RootVisitor;
+
+impl<'de> Deserialize<'de> for Root {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<RootValue>::deserialize(deserializer)?;
+        Ok(Self(Tree { line: spanned.referenced.line() as u32, value: spanned.value.0 }))
+    }
+}
+
+impl<'de> Deserialize<'de> for RootValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RootVisitor).map(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for RootVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Value, A::Error> {
+        ValueVisitor.visit_map(entries)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Value, A::Error> {
+        Err(A::Error::custom(format_args!("a list: {EXPECTED}")))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+        Err(E::custom(format_args!("the text {}: {EXPECTED}", shown(text))))
+    }
+
+    fn visit_bool<E: Error>(self, truth: bool) -> Result<Value, E> {
+        Err(E::custom(format_args!("the value {truth}: {EXPECTED}")))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Value, E> {
+        Err(E::custom(format_args!("the number {number}: {EXPECTED}")))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Value, E> {
+        Err(E::custom(format_args!("the number {number}: {EXPECTED}")))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
+        Err(E::custom(format_args!("the number {number}: {EXPECTED}")))
+    }
+}
+
+/// What a document may cost. Real manifests have about 12 bytes per node, the tersest ones 6; input with far more nodes
+/// is made to exhaust memory (a node costs some 70 bytes). Aliases may repeat a little, not multiply.
 fn options(bytes: usize) -> serde_saphyr::Options {
-    let nodes = (10_000 + bytes / 6).min(6_000_000);
+    let nodes = (10_000 + bytes / 5).min(6_000_000);
     let alias_limits = {
         let mut limits = serde_saphyr::options::AliasLimits::default();
         limits.max_total_replayed_events = 100_000;

@@ -55,12 +55,12 @@ fn other_kinds_and_the_same_kinds_of_other_groups_are_ignored() {
 fn a_broken_document_is_one_problem_with_its_place_and_spoils_no_other() {
     for (broken, place, about) in [
         ("a: [1, 2", "a.yaml:6", "unclosed bracket"),
-        ("apiVersion: v1\nkind: Service\nmetadata: {name: x, namesp", "", "cannot be read as YAML"),
+        ("apiVersion: v1\nkind: Service\nmetadata: {name: x, namesp", "", "cannot be read: "),
         ("a: b: c", "a.yaml:6", "mapping values are not allowed"),
         ("a: 1\na: 2", "a.yaml:7", "duplicate mapping key: a"),
         ("a: *nowhere", "a.yaml:6", "unknown anchor"),
-        ("just text", "a.yaml:6", "the text \"just text\""),
-        ("- 1", "a.yaml:6", "a list"),
+        ("just text", "a.yaml:", "the text \"just text\""),
+        ("- 1", "a.yaml:", "a list"),
         ("kind: Service", "a.yaml:6", "without the texts apiVersion and kind"),
         ("kind: 7\napiVersion: v1", "a.yaml:6", "without the texts apiVersion and kind"),
         ("kind: List\napiVersion: v1\nitems: 7", "a.yaml:6", "items: must be a list"),
@@ -77,6 +77,30 @@ fn a_broken_document_is_one_problem_with_its_place_and_spoils_no_other() {
         let text = problem.to_string();
         assert!(text.contains(place) && text.contains("(document 2)") && text.contains(about), "{text}");
         assert!(!text.contains('\n') && text.len() < 400, "{text}");
+    }
+}
+
+#[test]
+fn large_lists_are_read_as_kubectl_prints_them_and_as_tersely_as_can_be() {
+    let kubectl = |number: usize| {
+        let (high, low) = (number / 250, number % 250);
+        format!(
+            "  - addresses:\n    - 10.1.{high}.{low}\n    conditions:\n      ready: true\n      serving: true\n      \
+             terminating: false\n    nodeName: worker-{high}\n    targetRef:\n      kind: Pod\n      name: web-{number}\n      \
+             namespace: demo\n      uid: 0b5a3c1e-7c4d-4f7e-9a51-1d3f1c2b{number:04x}\n    zone: eu-1\n"
+        )
+    };
+    let terse = |number: usize| format!("  - addresses: [10.1.{}.{}]\n", number / 250, number % 250);
+    for endpoints in [(0..1000).map(kubectl).collect::<String>(), (0..1000).map(terse).collect()] {
+        let item = format!(
+            "- addressType: IPv4\n  apiVersion: discovery.k8s.io/v1\n  endpoints:\n{endpoints}  kind: EndpointSlice\n  \
+             metadata:\n    labels:\n      kubernetes.io/service-name: web\n    name: web\n    namespace: demo\n"
+        );
+        let parsed = read(format!(
+            "apiVersion: v1\nitems:\n{}kind: List\nmetadata:\n  resourceVersion: \"\"\n",
+            item.repeat(20)
+        ));
+        assert_eq!((parsed.objects.len(), parsed.problems), (20, vec![]));
     }
 }
 
@@ -128,6 +152,7 @@ fn ten_megabytes_of_garbage_end_soon_with_one_problem() {
         ("nested items", repeated("- ")),
         ("short items", repeated("a,").into_iter().rev().chain(*b"[").rev().collect()),
         ("short lines", repeated("- a\n")),
+        ("short items in a map", b"a: [".iter().copied().chain("a,".repeat(SIZE / 10).into_bytes()).collect()),
         ("keys", repeated("? a\n")),
         ("quotes", repeated("\"")),
         ("open text", repeated("'a ")),
