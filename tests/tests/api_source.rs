@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bpvs_tests::api_server::ApiServer;
+use bpvs_tests::api_server::{ApiServer, write_kubeconfig};
 use lb_userspace::model::{Change, Model, SourceId};
 use lb_userspace::plan::{Defaults, plan};
 use lb_userspace::source::api::{ApiSource, ConnectError, Pace};
 use lb_userspace::source::{Update, channel};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc::Receiver;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -322,5 +323,26 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
         let Err(error) = ApiSource::connect(Some(&path), "n0").await else { panic!("{text:?} was taken") };
         assert!(matches!(error, ConnectError::Kubeconfig { .. }));
         assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    }
+}
+
+/// Whatever answers there: the source neither ends nor panics, and nothing is complete.
+#[tokio::test]
+async fn a_server_that_speaks_something_else_is_asked_again() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("kubeconfig");
+    for scheme in ["http", "https"] {
+        write_kubeconfig(&path, &format!("{scheme}://{}", listener.local_addr().unwrap())).unwrap();
+        let source = ApiSource::connect(Some(&path), "n0").await.unwrap().with_pace(PACE);
+        let (sender, mut updates) = channel();
+        let running = tokio::spawn(source.run(sender));
+        for _ in 0..12 {
+            let (mut connection, _) = tokio::time::timeout(DEADLINE, listener.accept()).await.unwrap().unwrap();
+            let _ = connection.write_all(b"220 mail.example.org ESMTP\r\n").await;
+        }
+        assert!(!running.is_finished() && updates.try_recv().is_err());
+        drop(updates);
+        tokio::time::timeout(DEADLINE, running).await.unwrap().unwrap();
     }
 }

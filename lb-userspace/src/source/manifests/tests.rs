@@ -190,6 +190,8 @@ async fn a_file_that_breaks_keeps_what_it_held_and_everything_else_works() {
     watched.expect(&["a", "a2", "a3", "b"], 1).await;
     write(&folder, "a.yaml", service("a2", 2));
     watched.expect(&["a2", "b"], 0).await;
+    write(&folder, "a.yaml", "---\n");
+    watched.expect(&["b"], 0).await;
 }
 
 #[tokio::test]
