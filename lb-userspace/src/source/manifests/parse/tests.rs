@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
+
 use super::{Parsed, parse};
+use crate::model::{List, Model, SourceId};
 
 fn read(text: impl AsRef<[u8]>) -> Parsed {
     parse(&Arc::from("a.yaml"), text.as_ref())
@@ -171,5 +174,53 @@ fn ten_megabytes_of_garbage_end_soon_with_one_problem() {
         assert!(parsed.broken && parsed.problems[0].to_string().len() < 500, "{what}");
         // Generous: unoptimised code on a busy machine. Quadratic behaviour takes hours.
         assert!(took < Duration::from_secs(60), "{what} took {took:?}");
+    }
+}
+
+fn example() -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/manifests/wrr.yaml");
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn modelled(parsed: Parsed) -> (Model, usize) {
+    let mut model = Model::new();
+    let broken = parsed.problems.len();
+    model.replace(SourceId::MANIFESTS, List { objects: parsed.objects, ..List::default() });
+    (model, broken)
+}
+
+#[test]
+fn a_file_cut_off_anywhere_is_at_most_one_problem() {
+    let text = example();
+    for end in 0..text.len() {
+        let (model, broken) = modelled(read(&text[..end]));
+        let problems = model.problems();
+        assert!(broken + problems.len() <= 1, "cut at {end}: {broken} and {problems:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        modelled(read(bytes));
+    }
+
+    /// Still mostly YAML and mostly an object, so that it gets further than noise.
+    #[test]
+    fn a_damaged_manifest_is_read_without_panic_and_told_of_in_single_lines(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), "[ -~\n\t]{0,3}", 0..4usize), 1..6),
+    ) {
+        let mut text = example();
+        for (place, put, removed) in damage {
+            let start = place.index(text.len());
+            let end = (start + removed).min(text.len());
+            text.replace_range(start..end, &put);
+        }
+        let parsed = read(&text);
+        let told: Vec<String> = parsed.problems.iter().map(ToString::to_string).collect();
+        let (model, _) = modelled(parsed);
+        for line in told.into_iter().chain(model.problems().iter().map(ToString::to_string)) {
+            prop_assert!(line.starts_with("a.yaml:") && !line.contains('\n') && line.len() < 1000, "{line}");
+        }
     }
 }
