@@ -1,1 +1,5 @@
 //! The library behind `bpvs`.
+
+pub mod model;
+pub mod plan;
+pub mod source;

@@ -1,4 +1,5 @@
 //! The test kit.
 
+pub mod api_server;
 pub mod model;
 pub mod sequences;
