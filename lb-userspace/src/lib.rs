@@ -1,1 +1,3 @@
 //! The library behind `bpvs`.
+
+pub mod datapath;
