@@ -88,7 +88,7 @@ pub enum ApplyError {
         other: String,
     },
     /// A map write failed.
-    #[error("{origin} ({service}): {write}: it keeps what is programmed and is tried again")]
+    #[error("{origin} ({service}): failed to {write}; what is programmed stays, and the next apply tries again")]
     Store {
         /// The object that asked; for a removal the service itself.
         origin: String,
@@ -97,7 +97,7 @@ pub enum ApplyError {
         /// What was being written.
         write: String,
         /// Why it failed.
-        source: StoreError,
+        source: Box<StoreError>,
     },
 }
 

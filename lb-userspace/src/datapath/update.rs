@@ -150,7 +150,7 @@ impl<S: MapStore> Writer<S> {
                 origin: desired.origin.clone(),
                 service: service.to_string(),
                 write: format!("read destination {new}"),
-                source,
+                source: Box::new(source),
             });
             state.ids.insert(member.server, new);
             state.draining += 1;

@@ -39,7 +39,7 @@ impl<S: MapStore> Writer<S> {
             origin: desired.origin.clone(),
             service: service.to_string(),
             write: format!("read the scheduler word of service id {id}"),
-            source,
+            source: Box::new(source),
         })?;
         let word = SchedulerWord::unpack(word);
         let mut before = self.record_writes(id, diff);

@@ -228,7 +228,7 @@ impl<S: MapStore> Writer<S> {
             origin: origin.to_owned(),
             service: service.to_string(),
             write: write.to_string(),
-            source,
+            source: Box::new(source),
         })?;
         self.writes += 1;
         if let Write::Destination { id, value } = write {

@@ -49,7 +49,9 @@ fn service(scheduler: Scheduler, destinations: &[(u8, i32)]) -> DesiredService {
 }
 
 fn plan(services: impl IntoIterator<Item = (u8, DesiredService)>) -> Plan {
-    Plan { services: services.into_iter().map(|(last, service)| (frontend(last), service)).collect() }
+    let mut plan = Plan::default();
+    plan.services.extend(services.into_iter().map(|(last, service)| (frontend(last), service)));
+    plan
 }
 
 /// A plan of one service, 10.96.0.1:80.

@@ -257,7 +257,7 @@ fn a_failure_of_any_map_keeps_what_is_programmed_and_is_made_good_by_the_next_ap
         writer.apply(&before, Instant::now()).unwrap();
         writer.store_mut().set_faults(Faults::Map(map));
         let errors = writer.apply(&after, Instant::now()).unwrap_err();
-        assert!(errors.iter().all(|error| error.to_string().contains("is tried again")), "{errors:?}");
+        assert!(errors.iter().all(|error| error.to_string().contains("the next apply tries again")), "{errors:?}");
         writer.store_mut().set_faults(Faults::Never);
         writer.apply(&after, Instant::now()).unwrap();
         assert_eq!(outline(writer.store()).unwrap(), expected, "{map}");

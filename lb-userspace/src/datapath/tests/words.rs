@@ -10,7 +10,14 @@ use lb_common::scheduler::{
 };
 
 use super::{
-    super::{DesiredDestination, MapStore, Plan, Writer, state::Virtual, store::memory::MemoryStore},
+    super::{
+        DesiredDestination, MapStore, Plan, Writer,
+        state::Virtual,
+        store::{
+            faulty::{Faults, FaultyStore},
+            memory::MemoryStore,
+        },
+    },
     applied, frontend, one,
 };
 
@@ -177,4 +184,20 @@ fn a_word_that_lagged_behind_for_half_the_versions_starts_at_the_head_all_the_sa
     }
     writer.apply(&one(RoundRobin, &set), start).unwrap();
     assert_eq!(picks(&mut writer, 3), [3, 2, 1]);
+}
+
+#[test]
+fn a_pick_wherever_the_writer_stops_never_takes_a_destination_of_weight_0() {
+    let weight_0 = |scheduler| one(scheduler, &[(1, 0), (2, 0)]);
+    for before in [weight_0(RoundRobin), weight_0(LeastConnection), weight_0(WeightedRoundRobin), Plan::default()] {
+        let start = applied([&before]).store().clone();
+        for writes in 0..12 {
+            let faulty = FaultyStore::new(start.clone(), Faults::After { writes }, 0);
+            let mut writer = super::writer(faulty);
+            let result = writer.apply(&one(WeightedRoundRobin, &[(1, 0), (2, 3)]), Instant::now());
+            let chosen = pick(writer.store_mut().inner_mut());
+            assert_ne!(chosen, Some(1), "after {writes} writes on {before:?}");
+            assert!(result.is_err() || chosen == Some(2), "{chosen:?} after {writes} writes on {before:?}");
+        }
+    }
 }
