@@ -142,10 +142,20 @@ impl Weights {
     fn remove(&mut self, weight: i32) {
         let Entry::Occupied(mut entry) = self.counts.entry(weight) else { return };
         *entry.get_mut() -= 1;
-        if *entry.get() == 0 {
-            entry.remove();
-            self.steps = WeightSteps::of(self.counts.keys().copied());
+        if *entry.get() > 0 {
+            return;
         }
+        entry.remove();
+        // The old divisor divides all that is left: no need to look further once it is reached.
+        let mut divisor = 0;
+        for &weight in self.counts.keys().filter(|weight| **weight > 0) {
+            divisor = WeightSteps::of([divisor, weight]).step;
+            if divisor == self.steps.step {
+                break;
+            }
+        }
+        let highest = self.counts.last_key_value().map_or(0, |(&highest, _)| highest);
+        self.steps = WeightSteps::of([divisor, highest]);
     }
 }
 

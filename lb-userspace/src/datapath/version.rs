@@ -146,7 +146,8 @@ pub(super) fn prepare(
         Some(published) => {
             let before = Scheduler::from_number(published.scheduler);
             let running = before.is_some_and(has_cursor);
-            if running && after == Scheduler::RoundRobin {
+            // rr starts from any place; a wrr that has weights has a `cw` of 1 or more.
+            if running && (after == Scheduler::RoundRobin || (before == Some(after) && published.max_weight > 0)) {
                 return None;
             }
             WordChange::Prepare {

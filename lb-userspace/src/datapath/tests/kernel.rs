@@ -2,13 +2,14 @@
 
 use std::{
     os::fd::{FromRawFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
 
 use aya::maps::MapData;
 use lb_common::{
     layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic},
-    scheduler::Scheduler,
+    scheduler::{Scheduler, cursor::RoundRobinWalk, word::SchedulerWord},
 };
 use nix::libc;
 
@@ -57,6 +58,22 @@ fn maps(capacity: Capacity, flags: u32) -> KernelMaps {
     }
 }
 
+/// Second handles to the same maps.
+fn twin(maps: &KernelMaps) -> KernelMaps {
+    KernelMaps::find(|name| {
+        let data = match name {
+            "services" => &maps.services,
+            "destination_slots" => &maps.slots,
+            "destinations" => &maps.destinations,
+            "destination_load" => &maps.load,
+            "destination_traffic" => &maps.traffic,
+            _ => &maps.words,
+        };
+        MapData::from_id(data.info().unwrap().id())
+    })
+    .unwrap()
+}
+
 fn kernel(capacity: Capacity) -> KernelStore {
     KernelStore::new(maps(capacity, MMAPABLE)).unwrap()
 }
@@ -84,18 +101,7 @@ fn maps_in_the_kernel_hold_what_maps_in_memory_hold() {
 #[test]
 fn a_second_store_over_the_same_maps_adopts_them() {
     let maps = maps(CAPACITY, MMAPABLE);
-    let twin = KernelMaps::find(|name| {
-        let data = match name {
-            "services" => &maps.services,
-            "destination_slots" => &maps.slots,
-            "destinations" => &maps.destinations,
-            "destination_load" => &maps.load,
-            "destination_traffic" => &maps.traffic,
-            _ => &maps.words,
-        };
-        MapData::from_id(data.info().unwrap().id())
-    })
-    .unwrap();
+    let twin = twin(&maps);
     let plan = one(Scheduler::RoundRobin, &[(1, 1), (2, 1)]);
     let mut first = writer(KernelStore::new(maps).unwrap());
     first.apply(&plan, Instant::now()).unwrap();
@@ -153,4 +159,57 @@ fn maps_that_cannot_be_used_are_named() {
     wrong.words = create::<u32, u32>(Kind::Array, 4, MMAPABLE);
     let error = KernelStore::new(wrong).unwrap_err().to_string();
     assert!(error.contains("`scheduler_state`") && error.contains("4 bytes, expected Array with 8"), "{error}");
+}
+
+/// One rr pick as BPF makes it, through its own view of the maps: the chosen destination and its service id.
+fn pick(store: &mut KernelStore, key: &ServiceKey) -> Option<(u16, u32, Destination)> {
+    let (_, entry) = store.services().unwrap().into_iter().find(|(found, _)| found == key)?;
+    let packed = store.word(entry.id).unwrap();
+    let word = SchedulerWord::unpack(packed);
+    let mut walk = RoundRobinWalk::new(word, entry.set_length);
+    let position = walk.step()?;
+    let slot = store.slots(entry.set_base + position, 1).unwrap()[0];
+    if word.version.wrapping_sub(entry.version) as i16 <= 0 {
+        let next = SchedulerWord { version: entry.version, cursor: position as u16 + 1, ..word };
+        let _ = store.exchange_word(entry.id, packed, next.pack()).unwrap();
+    }
+    Some((entry.version, entry.id, store.destination(slot.destination).unwrap()))
+}
+
+#[test]
+fn picks_during_changes_find_destinations_of_their_service_and_versions_only_grow() {
+    let maps = maps(CAPACITY, MMAPABLE);
+    let twin = twin(&maps);
+    let mut writer = writer(KernelStore::new(maps).unwrap());
+    let plans = [[(1, 1), (2, 1), (3, 1)].as_slice(), &[(2, 1), (4, 1)], &[(1, 5), (2, 1), (3, 1), (5, 1)]];
+    let plans = plans.map(|set| one(Scheduler::RoundRobin, set));
+    let mut now = Instant::now();
+    writer.apply(&plans[0], now).unwrap();
+    let done = AtomicBool::new(false);
+    let picked = std::thread::scope(|scope| {
+        let picker = scope.spawn(|| {
+            let mut store = KernelStore::new(twin).unwrap();
+            let key = Virtual::from(&frontend(1)).key();
+            let (mut picks, mut newest) = (0u32, 1u16);
+            while !done.load(Ordering::Relaxed) {
+                let (version, id, record) = pick(&mut store, &key).unwrap();
+                assert_eq!(record.service, id, "{record:?}");
+                assert!(version >= newest, "version {version} after {newest}");
+                (picks, newest) = (picks + 1, version);
+            }
+            picks
+        });
+        for round in 1..3000usize {
+            // Slots are written again after 200 rounds, much less than a second: a picker that slow finds another
+            // version's slots, of the same service.
+            now += std::time::Duration::from_millis(5);
+            writer.apply(&plans[round % 3], now).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        picker.join().unwrap()
+    });
+    assert!(picked > 0);
+    let word = SchedulerWord::unpack(writer.store().word(1).unwrap());
+    let (_, entry) = writer.store().services().unwrap()[0];
+    assert_eq!((word.version, entry.version), (3000, 3000));
 }

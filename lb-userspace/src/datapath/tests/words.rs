@@ -194,10 +194,10 @@ fn a_pick_wherever_the_writer_stops_never_takes_a_destination_of_weight_0() {
         for writes in 0..12 {
             let faulty = FaultyStore::new(start.clone(), Faults::After { writes }, 0);
             let mut writer = super::writer(faulty);
-            let result = writer.apply(&one(WeightedRoundRobin, &[(1, 0), (2, 3)]), Instant::now());
+            let result = writer.apply(&one(WeightedRoundRobin, &[(1, 3), (2, 0)]), Instant::now());
             let chosen = pick(writer.store_mut().inner_mut());
-            assert_ne!(chosen, Some(1), "after {writes} writes on {before:?}");
-            assert!(result.is_err() || chosen == Some(2), "{chosen:?} after {writes} writes on {before:?}");
+            assert_ne!(chosen, Some(2), "after {writes} writes on {before:?}");
+            assert!(result.is_err() || chosen == Some(1), "{chosen:?} after {writes} writes on {before:?}");
         }
     }
 }
