@@ -1,5 +1,6 @@
 //! The test kit: network namespaces, a node with servers and clients around it, real traffic, the real agent, and
 //! raw packets. Everything it makes is removed when dropped, after a panic too, and by the next run after a SIGKILL.
+pub mod agent;
 pub mod cleanup;
 pub mod namespace;
 pub mod topology;
