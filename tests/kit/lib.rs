@@ -3,5 +3,6 @@
 pub mod agent;
 pub mod cleanup;
 pub mod namespace;
+pub mod packets;
 pub mod topology;
 pub mod traffic;
