@@ -216,6 +216,8 @@ impl ConnectionState {
     pub const CLOSING: u32 = 1 << 10;
     /// Reply entry: the request entry was ESTABLISHED when last seen, so plain ACKs need not look at it.
     pub const SETTLED: u32 = 1 << 11;
+    /// The client is its own server: both directions turn round at the interface they arrive on.
+    pub const HAIRPIN: u32 = 1 << 12;
 
     /// The protocol's state number (`tcp::State`, `sctp::State`; 0 for UDP).
     #[inline(always)]
@@ -350,8 +352,8 @@ pub struct SocketFlow {
 pub struct Settings {
     /// [`VERSION`] of the maps beside it.
     pub version: u32,
-    /// Highest number of entries in `connections`, half the number of connections.
-    pub reserved: u32,
+    /// Entries in `destinations`, `destination_load` and `sweep_recount`: how far the recount goes.
+    pub max_destinations: u32,
     /// This node's IPv4 address, for hairpin connections and local clients; unspecified if it has none.
     pub node_v4: Address,
     /// This node's IPv6 address, likewise.
@@ -360,4 +362,56 @@ pub struct Settings {
     pub namespace_cookie: u64,
     /// Timeouts per state, in milliseconds.
     pub timeouts: crate::timeouts::Timeouts,
+}
+
+/// Value of `sockets`, by socket cookie: the connection that a local process holds through a connected socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct SocketConnection {
+    /// The frontend that the process asked for.
+    pub frontend: Address,
+    /// The real server it got.
+    pub server_address: Address,
+    /// The frontend's port, network order.
+    pub frontend_port: Port,
+    /// The real server's port, network order.
+    pub server_port: Port,
+    /// Destination id.
+    pub server: u32,
+    /// Service id.
+    pub service: u32,
+    /// IANA protocol number.
+    pub protocol: u32,
+    /// When it was connected, nanoseconds of the monotonic clock.
+    pub connected: u64,
+}
+
+/// Value of `sweep_recount`, by destination id: what the sweep counts while it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Recount {
+    /// As [`DestinationLoad::connections`], counted anew.
+    pub connections: u64,
+    /// [`DestinationLoad::changes`] when the count began.
+    pub changes: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
+/// Value of `sweep_result`, one entry: what the last sweep found, and what all sweeps did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct SweepResult {
+    /// Entries of `connections` seen by the last sweep.
+    pub entries: u64,
+    /// Connections removed by all sweeps.
+    pub expired: u64,
+    /// Reply entries without their request entry, removed by all sweeps. Stays 0 unless the kernel lost a delete.
+    pub orphans: u64,
+    /// Destinations whose counts a recount had to correct, in all sweeps. Stays 0 unless a change was lost.
+    pub corrections: u64,
+    /// Recounts that were finished, by all sweeps.
+    pub recounts: u64,
+    /// 1: the next sweep also recounts. Set by the agent, cleared by the sweep.
+    pub recount_asked: u64,
 }

@@ -11,11 +11,13 @@
 //! | [`tcp`], [`sctp`] | connection state machines |
 //! | [`timeouts`] | how long a connection lives in each state |
 //! | [`packet`] | parsing, over any source of bytes |
+//! | [`connection`] | what a packet does to its connection and to the counts |
 //! | [`nat`] | translations as values, and their checksums |
 //! | [`drops`] | the name of every way a packet can end |
 #![no_std]
 
 pub mod address;
+pub mod connection;
 pub mod drops;
 pub mod layout;
 pub mod nat;

@@ -1,1 +1,73 @@
-//! stub
+//! Parsing of packets, over any source of bytes: a slice on the host, a socket buffer in BPF.
+//!
+//! One parser for tc, XDP and the embedded packets of ICMP errors. Wrong or unknown input is one plain
+//! [`Unhandled`]: the caller can only leave such a packet alone.
+
+mod ip;
+mod transport;
+
+pub use ip::{Family, parse_ethernet, parse_network};
+
+use crate::layout::ConnectionKey;
+
+/// Something that bytes can be read from, at offsets from the start of the link-layer header.
+pub trait Bytes {
+    /// The `N` bytes at `offset`, or `None` if the packet ends before.
+    fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]>;
+}
+
+impl Bytes for [u8] {
+    fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
+        let start = usize::try_from(offset).ok()?;
+        self.get(start..start.checked_add(N)?)?.try_into().ok()
+    }
+}
+
+/// A packet that is none of ours to judge: not IP, not a protocol of services, or contradicting itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unhandled;
+
+/// What part of a conversation a packet is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// A whole TCP segment, UDP datagram or SCTP packet.
+    Whole = 0,
+    /// The first fragment of one, with its ports.
+    FirstFragment = 1,
+    /// A later fragment: the key's ports are 0.
+    LaterFragment = 2,
+    /// An ICMP or ICMPv6 error; the key is the outer packet's, with ports 0. The packet it is about starts at
+    /// [`Packet::transport`] + 8.
+    IcmpError = 3,
+}
+
+/// What the parser found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// Addresses, ports and protocol as they stand in the packet.
+    pub key: ConnectionKey,
+    /// Offset of the IP header from the start of the frame.
+    pub network: u32,
+    /// Offset of the transport (or ICMP) header.
+    pub transport: u32,
+    /// Identification of the datagram, for fragments.
+    pub identification: u32,
+    /// Length of the IP packet by its own header, in bytes.
+    pub length: u32,
+    /// IPv4 or IPv6.
+    pub family: Family,
+    /// What it is.
+    pub kind: Kind,
+    /// TCP: the flags byte. SCTP: the first chunk's type. Otherwise 0.
+    pub signal: u8,
+    /// SCTP: the second chunk's type where it matters (after COOKIE ECHO or COOKIE ACK); 255 for none.
+    pub second_signal: u8,
+    /// TTL or hop limit.
+    pub hops: u8,
+}
+
+/// ICMP (RFC 792).
+pub const PROTOCOL_ICMP: u8 = 1;
+/// ICMPv6 (RFC 4443).
+pub const PROTOCOL_ICMPV6: u8 = 58;

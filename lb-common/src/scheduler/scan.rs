@@ -1,1 +1,167 @@
-//! stub
+//! lc, wlc, sed, nq, and the scans of lblc and lblcr: a small state that is shown every destination in list order.
+//!
+//! Products of a load and a weight are taken in 64 bits, as IPVS does; loads are IPVS's signed 32-bit values.
+
+use super::Scheduler;
+use crate::layout::DestinationLoad;
+
+/// A destination as a scan sees it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Candidate {
+    /// Destination id.
+    pub destination: u32,
+    /// Weight in this version of the service.
+    pub weight: i32,
+    /// Active connections, those of other nodes included.
+    pub active: u32,
+    /// Inactive connections.
+    pub inactive: u32,
+    /// Over its upper threshold.
+    pub overloaded: bool,
+}
+
+impl Candidate {
+    /// A candidate from what the maps hold.
+    #[inline(always)]
+    pub const fn new(destination: u32, weight: i32, load: &DestinationLoad) -> Self {
+        Self {
+            destination,
+            weight,
+            active: load.active().wrapping_add(load.remote_active),
+            inactive: load.inactive(),
+            overloaded: false,
+        }
+    }
+
+    /// IPVS's `ip_vs_dest_conn_overhead`: an active connection counts 256 inactive ones.
+    #[inline(always)]
+    pub const fn overhead(&self) -> i32 {
+        (self.active << 8).wrapping_add(self.inactive) as i32
+    }
+
+    /// IPVS's shortest expected delay cost.
+    #[inline(always)]
+    pub const fn expected_delay(&self) -> i32 {
+        self.active.wrapping_add(1) as i32
+    }
+
+    #[inline(always)]
+    const fn usable(&self) -> bool {
+        !self.overloaded && self.weight > 0
+    }
+}
+
+/// Whether the caller goes on with the next destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// Show the next destination.
+    Continue,
+    /// The decision is made.
+    Stop,
+}
+
+/// How a scan compares destinations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Rule {
+    /// Smallest overhead (`ip_vs_lc.c`).
+    Least = 0,
+    /// Smallest overhead per weight (`ip_vs_wlc.c`, and lblc's and lblcr's `__ip_vs_lblc_schedule`).
+    WeightedLeast = 1,
+    /// Smallest expected delay (`ip_vs_sed.c`).
+    ExpectedDelay = 2,
+    /// First idle, else smallest expected delay (`ip_vs_nq.c`).
+    NeverQueue = 3,
+}
+
+impl Rule {
+    /// The rule of a scan scheduler; lblc and lblcr scan as wlc does.
+    #[inline(always)]
+    pub const fn of(scheduler: Scheduler) -> Option<Self> {
+        Some(match scheduler {
+            Scheduler::LeastConnection => Self::Least,
+            Scheduler::WeightedLeastConnection
+            | Scheduler::LocalityLeastConnection
+            | Scheduler::LocalityReplicated => Self::WeightedLeast,
+            Scheduler::ShortestExpectedDelay => Self::ExpectedDelay,
+            Scheduler::NeverQueue => Self::NeverQueue,
+            _ => return None,
+        })
+    }
+}
+
+/// A scan in progress.
+#[derive(Clone, Copy, Debug)]
+pub struct Scan {
+    rule: Rule,
+    best_destination: u32,
+    best_weight: i32,
+    best_cost: i32,
+    /// Some destination has fewer active connections than half its weight (lblc's `is_overloaded`).
+    relaxed_exists: bool,
+}
+
+impl Scan {
+    /// A scan that has seen nothing.
+    #[inline(always)]
+    pub const fn new(rule: Rule) -> Self {
+        Self {
+            rule,
+            best_destination: 0,
+            best_weight: 0,
+            best_cost: 0,
+            relaxed_exists: false,
+        }
+    }
+
+    /// Shows the next destination in list order.
+    #[inline(always)]
+    pub const fn step(&mut self, candidate: &Candidate) -> Flow {
+        // IPVS looks for a relaxed destination among all, unusable ones included.
+        if (candidate.active as i64) * 2 < candidate.weight as i64 {
+            self.relaxed_exists = true;
+        }
+        if !candidate.usable() {
+            return Flow::Continue;
+        }
+        let cost = match self.rule {
+            Rule::Least | Rule::WeightedLeast => candidate.overhead(),
+            Rule::ExpectedDelay | Rule::NeverQueue => candidate.expected_delay(),
+        };
+        if matches!(self.rule, Rule::NeverQueue) && candidate.active == 0 {
+            self.take(candidate, cost);
+            return Flow::Stop;
+        }
+        let better = self.best_destination == 0
+            || match self.rule {
+                Rule::Least => (cost as u32) < self.best_cost as u32,
+                _ => {
+                    self.best_cost as i64 * candidate.weight as i64
+                        > cost as i64 * self.best_weight as i64
+                }
+            };
+        if better {
+            self.take(candidate, cost);
+        }
+        Flow::Continue
+    }
+
+    #[inline(always)]
+    const fn take(&mut self, candidate: &Candidate, cost: i32) {
+        self.best_destination = candidate.destination;
+        self.best_weight = candidate.weight;
+        self.best_cost = cost;
+    }
+
+    /// The destination chosen so far; 0 for none.
+    #[inline(always)]
+    pub const fn chosen(&self) -> u32 {
+        self.best_destination
+    }
+
+    /// True if some destination shown has fewer active connections than half its weight.
+    #[inline(always)]
+    pub const fn relaxed_exists(&self) -> bool {
+        self.relaxed_exists
+    }
+}

@@ -1,0 +1,230 @@
+//! Translations as values: [`Rewrite`] says what addresses and ports become, [`apply`] and [`apply_embedded`] write it
+//! through an [`Editor`], which in BPF is the kernel's helpers and on the host a slice.
+//!
+//! Checksums are updated incrementally (RFC 1624), so that a wrong checksum stays wrong and its receiver finds out,
+//! and so that partial checksums (offload) stay partial.
+
+pub mod checksum;
+pub mod crc32c;
+mod embedded;
+mod slice;
+
+pub use embedded::{apply_embedded, quoted_key};
+pub use slice::SliceEditor;
+
+use checksum::Difference;
+
+use crate::{
+    address::{Address, Port},
+    layout::{Connection, ConnectionKey},
+    packet::{Bytes, Family, Kind, PROTOCOL_ICMPV6, Packet},
+};
+
+/// The kernel, or the slice, refused a write: the packet may be half translated and must be dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused;
+
+/// A packet that can be written to. Offsets count from the start of the frame.
+pub trait Editor: Bytes {
+    /// Writes bytes, without touching any checksum.
+    fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N]) -> Result<(), Refused>;
+
+    /// Adds a difference to the IPv4 header checksum at `offset`.
+    fn fix_network(&mut self, offset: u32, difference: Difference) -> Result<(), Refused>;
+
+    /// Adds a difference to the transport checksum at `offset`.
+    fn fix_transport(
+        &mut self,
+        offset: u32,
+        difference: Difference,
+        field: Field,
+    ) -> Result<(), Refused>;
+}
+
+/// What kind of transport checksum is updated, and for what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// The difference comes from addresses, which the checksum covers through the pseudo-header.
+    pub pseudo_header: bool,
+    /// UDP: 0 means "no checksum" and stays; a result of 0 is written as 0xffff (RFC 768).
+    pub zero_means_none: bool,
+    /// IP version of the packet.
+    pub family: Family,
+}
+
+/// What a packet's addresses and ports become.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rewrite {
+    /// New source address.
+    pub source: Address,
+    /// New destination address.
+    pub destination: Address,
+    /// New source port.
+    pub source_port: Port,
+    /// New destination port.
+    pub destination_port: Port,
+}
+
+impl Rewrite {
+    /// The translation that a connection entry holds.
+    #[inline(always)]
+    pub const fn of(connection: &Connection) -> Self {
+        Self {
+            source: connection.source,
+            destination: connection.destination,
+            source_port: connection.source_port,
+            destination_port: connection.destination_port,
+        }
+    }
+}
+
+/// Offset of the checksum in a transport header, for the protocols whose checksum is a sum.
+#[inline(always)]
+const fn sum_offset(protocol: u8) -> Option<u32> {
+    match protocol {
+        6 => Some(16),
+        17 => Some(6),
+        _ => None,
+    }
+}
+
+const SCTP: u8 = 132;
+const UDP: u8 = 17;
+
+/// Translates a TCP, UDP or SCTP packet, or any fragment of one.
+#[inline(always)]
+pub fn apply<E: Editor + ?Sized>(
+    editor: &mut E,
+    packet: &Packet,
+    to: &Rewrite,
+) -> Result<(), Refused> {
+    let key = &packet.key;
+    let addresses = address_difference(key, to);
+    write_addresses(editor, packet.network, packet.family, key, to, addresses)?;
+    if matches!(packet.kind, Kind::LaterFragment) {
+        return Ok(());
+    }
+    let ports = port_difference(key, to);
+    if let Some(offset) = sum_offset(key.protocol) {
+        let zero_means_none = key.protocol == UDP;
+        let field = Field {
+            pseudo_header: true,
+            zero_means_none,
+            family: packet.family,
+        };
+        editor.fix_transport(packet.transport + offset, addresses, field)?;
+        if !ports.is_zero() {
+            let field = Field {
+                pseudo_header: false,
+                ..field
+            };
+            editor.fix_transport(packet.transport + offset, ports, field)?;
+        }
+    } else if key.protocol == SCTP && !ports.is_zero() {
+        fix_sctp(editor, packet, to)?;
+    }
+    write_ports(editor, packet.transport, key, to)
+}
+
+#[inline(always)]
+fn address_difference(key: &ConnectionKey, to: &Rewrite) -> Difference {
+    // v4-mapped prefixes cancel out, so four words serve both families.
+    Difference::ZERO
+        .address(&key.source, &to.source)
+        .address(&key.destination, &to.destination)
+}
+
+#[inline(always)]
+fn port_difference(key: &ConnectionKey, to: &Rewrite) -> Difference {
+    Difference::ZERO
+        .half(key.source_port.0, to.source_port.0)
+        .half(key.destination_port.0, to.destination_port.0)
+}
+
+/// Writes both addresses where they differ, and the IPv4 header checksum.
+#[inline(always)]
+fn write_addresses<E: Editor + ?Sized>(
+    editor: &mut E,
+    network: u32,
+    family: Family,
+    key: &ConnectionKey,
+    to: &Rewrite,
+    difference: Difference,
+) -> Result<(), Refused> {
+    match family {
+        Family::V4 => {
+            if key.source != to.source {
+                editor.store(network + 12, to.source.v4_word().to_ne_bytes())?;
+            }
+            if key.destination != to.destination {
+                editor.store(network + 16, to.destination.v4_word().to_ne_bytes())?;
+            }
+            editor.fix_network(network + 10, difference)
+        }
+        Family::V6 => {
+            if key.source != to.source {
+                editor.store::<16>(network + 8, bytemuck::cast(to.source.words))?;
+            }
+            if key.destination != to.destination {
+                editor.store::<16>(network + 24, bytemuck::cast(to.destination.words))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+#[inline(always)]
+fn write_ports<E: Editor + ?Sized>(
+    editor: &mut E,
+    transport: u32,
+    key: &ConnectionKey,
+    to: &Rewrite,
+) -> Result<(), Refused> {
+    if key.source_port != to.source_port {
+        editor.store(transport, to.source_port.0.to_ne_bytes())?;
+    }
+    if key.destination_port != to.destination_port {
+        editor.store(transport + 2, to.destination_port.0.to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+/// Brings an SCTP checksum up to date with new ports. CRC32c is linear, so the change depends on the changed bits and
+/// on how many bytes follow them, not on the data. A fragment's end is not known, so its checksum cannot follow.
+#[inline(always)]
+fn fix_sctp<E: Editor + ?Sized>(
+    editor: &mut E,
+    packet: &Packet,
+    to: &Rewrite,
+) -> Result<(), Refused> {
+    let end = packet.network + packet.length;
+    if !matches!(packet.kind, Kind::Whole) || end < packet.transport + 12 {
+        return Err(Refused);
+    }
+    let old = editor.read::<4>(packet.transport + 8).ok_or(Refused)?;
+    let changed = u32::from(packet.key.source_port.0 ^ to.source_port.0)
+        | u32::from(packet.key.destination_port.0 ^ to.destination_port.0) << 16;
+    let change = crc32c::change(changed.to_ne_bytes(), end - packet.transport - 4);
+    editor.store(
+        packet.transport + 8,
+        (u32::from_le_bytes(old) ^ change).to_le_bytes(),
+    )
+}
+
+/// Adds to an ICMPv6 checksum what new outer addresses change in its pseudo-header; ICMP over IPv4 has none.
+#[inline(always)]
+fn fix_icmp_addresses<E: Editor + ?Sized>(
+    editor: &mut E,
+    packet: &Packet,
+    difference: Difference,
+) -> Result<(), Refused> {
+    if packet.key.protocol != PROTOCOL_ICMPV6 {
+        return Ok(());
+    }
+    let field = Field {
+        pseudo_header: true,
+        zero_means_none: false,
+        family: packet.family,
+    };
+    editor.fix_transport(packet.transport + 2, difference, field)
+}

@@ -1,0 +1,63 @@
+//! The editor over plain bytes: what tests and the host use, with the rules of the kernel's helpers.
+
+use super::{Editor, Field, Refused, checksum::Difference};
+use crate::packet::Bytes;
+
+/// A frame in memory.
+#[derive(Debug)]
+pub struct SliceEditor<'a> {
+    /// The frame, from its Ethernet header on.
+    pub frame: &'a mut [u8],
+}
+
+impl Bytes for SliceEditor<'_> {
+    fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
+        (*self.frame).read(offset)
+    }
+}
+
+impl SliceEditor<'_> {
+    fn half(&mut self, offset: u32) -> Result<&mut [u8; 2], Refused> {
+        let start = offset as usize;
+        self.frame
+            .get_mut(start..start + 2)
+            .and_then(|bytes| bytes.try_into().ok())
+            .ok_or(Refused)
+    }
+}
+
+impl Editor for SliceEditor<'_> {
+    fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N]) -> Result<(), Refused> {
+        let start = offset as usize;
+        self.frame
+            .get_mut(start..start + N)
+            .ok_or(Refused)?
+            .copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn fix_network(&mut self, offset: u32, difference: Difference) -> Result<(), Refused> {
+        let field = self.half(offset)?;
+        *field = difference.update(u16::from_ne_bytes(*field)).to_ne_bytes();
+        Ok(())
+    }
+
+    fn fix_transport(
+        &mut self,
+        offset: u32,
+        difference: Difference,
+        kind: Field,
+    ) -> Result<(), Refused> {
+        let field = self.half(offset)?;
+        let old = u16::from_ne_bytes(*field);
+        if kind.zero_means_none && old == 0 {
+            return Ok(());
+        }
+        let new = match difference.update(old) {
+            0 if kind.zero_means_none => 0xffff,
+            new => new,
+        };
+        *field = new.to_ne_bytes();
+        Ok(())
+    }
+}

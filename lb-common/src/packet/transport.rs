@@ -1,0 +1,76 @@
+//! Transport headers: ports, TCP flags, SCTP chunks; and which ICMP messages are errors.
+
+use super::{Bytes, Family, Kind, PROTOCOL_ICMP, Packet, Unhandled, ip};
+use crate::address::Port;
+
+/// [`Packet::second_signal`]: there is none.
+pub(super) const NO_SIGNAL: u8 = 255;
+
+const TCP: u8 = 6;
+const SCTP: u8 = 132;
+/// SCTP chunk types after which a second chunk may change the meaning (`ip_vs_proto_sctp.c`).
+const COOKIE_ECHO: u8 = 10;
+const COOKIE_ACK: u8 = 11;
+
+/// Fills in ports and signals.
+#[inline(always)]
+pub(super) fn parse<B: Bytes + ?Sized>(
+    bytes: &B,
+    mut packet: Packet,
+    embedded: bool,
+) -> Result<Packet, Unhandled> {
+    if !ip::of_services(packet.key.protocol) {
+        return Err(Unhandled);
+    }
+    if matches!(packet.kind, Kind::LaterFragment) {
+        return Ok(packet);
+    }
+    // Eight bytes are the least that any of the three has, and what an ICMP error must quote (RFC 792).
+    let start = bytes.read::<8>(packet.transport).ok_or(Unhandled)?;
+    packet.key.source_port = Port(u16::from_ne_bytes([start[0], start[1]]));
+    packet.key.destination_port = Port(u16::from_ne_bytes([start[2], start[3]]));
+    if embedded {
+        return Ok(packet);
+    }
+    if packet.key.protocol == TCP {
+        let [offset, flags] = bytes.read::<2>(packet.transport + 12).ok_or(Unhandled)?;
+        if offset >> 4 < 5 {
+            return Err(Unhandled);
+        }
+        packet.signal = flags;
+    } else if packet.key.protocol == SCTP {
+        let [chunk, _, high, low] = bytes.read::<4>(packet.transport + 12).ok_or(Unhandled)?;
+        packet.signal = chunk;
+        if chunk == COOKIE_ECHO || chunk == COOKIE_ACK {
+            let length = (u32::from(u16::from_be_bytes([high, low])) + 3) & 0x1_fffc;
+            if let Some([second]) = bytes.read::<1>(packet.transport + 12 + length) {
+                packet.second_signal = second;
+            }
+        }
+    }
+    Ok(packet)
+}
+
+/// Accepts ICMP and ICMPv6 errors; all other messages are none of ours.
+#[inline(always)]
+pub(super) fn parse_icmp<B: Bytes + ?Sized>(
+    bytes: &B,
+    mut packet: Packet,
+) -> Result<Packet, Unhandled> {
+    if !matches!(packet.kind, Kind::Whole) {
+        return Err(Unhandled);
+    }
+    let [message] = bytes.read::<1>(packet.transport).ok_or(Unhandled)?;
+    let is_error = match packet.family {
+        // Destination unreachable, source quench, time exceeded, parameter problem.
+        Family::V4 => packet.key.protocol == PROTOCOL_ICMP && matches!(message, 3 | 4 | 11 | 12),
+        // RFC 4443 2.1: errors have the high bit clear. 0 is reserved.
+        Family::V6 => message != 0 && message < 128,
+    };
+    if !is_error {
+        return Err(Unhandled);
+    }
+    packet.kind = Kind::IcmpError;
+    packet.signal = message;
+    Ok(packet)
+}

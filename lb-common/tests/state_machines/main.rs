@@ -1,0 +1,5 @@
+//! Tests of the connection state machines and their timeouts.
+
+mod sctp;
+mod tcp;
+mod timeouts;

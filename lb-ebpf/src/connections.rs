@@ -1,0 +1,187 @@
+//! The connection table: two keys, one life.
+//!
+//! The request entry owns the state. Whoever sets [`ConnectionState::CLOSING`] on it removes both entries and gives
+//! the server's count back, exactly once.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
+
+use lb_common::{
+    address::Protocol,
+    connection::{self, Transition},
+    layout::{Connection, ConnectionKey, ConnectionState, DESTINATION_AVAILABLE},
+    packet::Packet,
+    tcp::{self, Direction},
+    timeouts::Timeouts,
+};
+
+use crate::{
+    count,
+    maps::{CONNECTIONS, DESTINATIONS_MAP},
+};
+
+/// Tries of a compare-and-swap before a transition is given up: the next packet makes it again.
+const TRIES: u32 = 4;
+
+/// An entry of the table, for as long as the program runs.
+#[derive(Clone, Copy)]
+pub struct Entry(*mut Connection);
+
+impl Entry {
+    /// The entry with this key.
+    #[inline(always)]
+    pub fn find(key: &ConnectionKey) -> Option<Self> {
+        CONNECTIONS.get_ptr_mut(key).map(Self)
+    }
+
+    /// Wraps a value that the kernel showed to a callback.
+    ///
+    /// # Safety
+    /// `value` must point to a value of `connections` and be valid for the rest of the program.
+    pub unsafe fn from_raw(value: *mut Connection) -> Self {
+        Self(value)
+    }
+
+    /// Its value now. Fields that change are read again where it matters.
+    #[inline(always)]
+    pub fn value(&self) -> &Connection {
+        // SAFETY: map values stay mapped while the program runs (RCU). Concurrent writers change `state`, `last_seen`
+        // and `timeout` word by word; the translation never changes while the key is in the table.
+        unsafe { &*self.0 }
+    }
+
+    #[inline(always)]
+    fn state_cell(&self) -> &AtomicU32 {
+        // SAFETY: aligned, valid as in `value`, and accessed atomically by everyone.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.0).state) }
+    }
+
+    #[inline(always)]
+    fn last_seen_cell(&self) -> &AtomicU64 {
+        // SAFETY: as for `state_cell`.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.0).last_seen) }
+    }
+
+    /// The packed state.
+    #[inline(always)]
+    pub fn state(&self) -> ConnectionState {
+        ConnectionState(self.state_cell().load(Relaxed))
+    }
+
+    /// Notes a packet.
+    #[inline(always)]
+    pub fn touch(&self, now: u64) {
+        self.last_seen_cell().store(now, Relaxed);
+    }
+
+    /// Key of the other entry of this connection: packets of the other direction, as they arrive.
+    #[inline(always)]
+    pub fn other_key(&self, protocol: u8) -> ConnectionKey {
+        let value = self.value();
+        ConnectionKey {
+            source: value.destination,
+            destination: value.source,
+            source_port: value.destination_port,
+            destination_port: value.source_port,
+            protocol,
+            pad: [0; 3],
+        }
+    }
+
+    /// True if a request entry has seen no packet in either direction for its timeout.
+    #[inline(always)]
+    pub fn is_expired(&self, protocol: u8, now: u64) -> bool {
+        let value = self.value();
+        if !connection::is_expired(value, value.last_seen, now) {
+            return false;
+        }
+        match Self::find(&self.other_key(protocol)) {
+            Some(reply) => connection::is_expired(value, reply.value().last_seen, now),
+            None => true,
+        }
+    }
+
+    /// Lets a packet move a request entry's state machine, the server's counts and the timeout with it.
+    #[inline(always)]
+    pub fn advance(&self, protocol: Protocol, packet: &Packet, direction: Direction, timeouts: &Timeouts) {
+        let mut state = self.state();
+        for _ in 0..TRIES {
+            if state.has(ConnectionState::CLOSING) {
+                return;
+            }
+            let Transition { state: next, load } =
+                connection::advance(protocol, state, packet.signal, packet.second_signal, direction);
+            if next == state {
+                break;
+            }
+            match self.state_cell().compare_exchange(state.0, next.0, Acquire, Relaxed) {
+                Ok(_) => {
+                    if load != 0 {
+                        count::load(self.value().server, load);
+                    }
+                    state = next;
+                    break;
+                }
+                Err(current) => state = ConnectionState(current),
+            }
+        }
+        // SAFETY: as in `value`; a plain word that concurrent packets of this connection set to the same or a newer
+        // state's timeout.
+        unsafe { (*self.0).timeout = timeouts.of(protocol, state.number()) };
+    }
+
+    /// Marks a reply entry as settled, or not.
+    #[inline(always)]
+    pub fn set_settled(&self, settled: bool) {
+        let state = self.state();
+        let next = if settled { state.0 | ConnectionState::SETTLED } else { state.0 & !ConnectionState::SETTLED };
+        if next != state.0 {
+            self.state_cell().store(next, Relaxed);
+        }
+    }
+
+    /// Removes the connection of a request entry: both entries and its count. False if another CPU does it.
+    #[inline(always)]
+    pub fn close(&self, key: &ConnectionKey) -> bool {
+        let reply_key = self.other_key(key.protocol);
+        let server = self.value().server;
+        let mut state = self.state();
+        let mut claimed = false;
+        for _ in 0..TRIES {
+            if state.has(ConnectionState::CLOSING) {
+                return false;
+            }
+            match self.state_cell().compare_exchange(state.0, state.0 | ConnectionState::CLOSING, Acquire, Relaxed) {
+                Ok(_) => {
+                    claimed = true;
+                    break;
+                }
+                Err(current) => state = ConnectionState(current),
+            }
+        }
+        if !claimed {
+            return false;
+        }
+        let _ = CONNECTIONS.remove(&reply_key);
+        let _ = CONNECTIONS.remove(key);
+        count::load(server, connection::share(state).wrapping_neg());
+        true
+    }
+}
+
+/// True while a destination is in its service's set.
+#[inline(always)]
+pub fn is_available(server: u32) -> bool {
+    match DESTINATIONS_MAP.get(server) {
+        Some(destination) => destination.flags & DESTINATION_AVAILABLE != 0,
+        None => false,
+    }
+}
+
+/// A reply of a settled TCP connection that changes nothing: an ACK alone, or with data.
+#[inline(always)]
+pub fn is_plain_ack(flags: u8) -> bool {
+    flags & (tcp::FLAG_SYN | tcp::FLAG_FIN | tcp::FLAG_RST | tcp::FLAG_ACK) == tcp::FLAG_ACK
+}

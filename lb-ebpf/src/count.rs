@@ -1,0 +1,61 @@
+//! Counters: drops by reason, traffic and load by destination.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use lb_common::drops::Drop;
+
+use crate::maps::{DESTINATION_LOAD, DESTINATION_TRAFFIC, DROPS};
+
+/// Counts a packet dropped or refused.
+#[inline(always)]
+pub fn drop(reason: Drop) {
+    if let Some(counter) = DROPS.get_ptr_mut(reason as u32) {
+        // SAFETY: a per-CPU slot; only this CPU writes it, and BPF programs of one kind do not nest on a CPU.
+        unsafe { *counter += 1 };
+    }
+}
+
+/// Counts a packet from a client.
+#[inline(always)]
+pub fn request(server: u32, bytes: u32) {
+    if let Some(traffic) = DESTINATION_TRAFFIC.get_ptr_mut(server) {
+        // SAFETY: as in `drop`.
+        unsafe {
+            (*traffic).in_packets += 1;
+            (*traffic).in_bytes += u64::from(bytes);
+        }
+    }
+}
+
+/// Counts a packet to a client.
+#[inline(always)]
+pub fn reply(server: u32, bytes: u32) {
+    if let Some(traffic) = DESTINATION_TRAFFIC.get_ptr_mut(server) {
+        // SAFETY: as in `drop`.
+        unsafe {
+            (*traffic).out_packets += 1;
+            (*traffic).out_bytes += u64::from(bytes);
+        }
+    }
+}
+
+/// Counts a connection as scheduled.
+#[inline(always)]
+pub fn scheduled(server: u32) {
+    if let Some(traffic) = DESTINATION_TRAFFIC.get_ptr_mut(server) {
+        // SAFETY: as in `drop`.
+        unsafe { (*traffic).connections += 1 };
+    }
+}
+
+/// Adds to a destination's active and inactive connections (wrapping, so that a difference moves both at once).
+#[inline(always)]
+pub fn load(server: u32, difference: u64) {
+    if let Some(load) = DESTINATION_LOAD.get_ptr_mut(server) {
+        // SAFETY: the map's value is 8-aligned, lives as long as the map, and is changed by atomic operations only.
+        unsafe {
+            AtomicU64::from_ptr(&raw mut (*load).connections).fetch_add(difference, Relaxed);
+            AtomicU32::from_ptr(&raw mut (*load).changes).fetch_add(1, Relaxed);
+        }
+    }
+}

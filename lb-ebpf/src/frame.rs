@@ -1,0 +1,82 @@
+//! A socket buffer as `lb-common` reads and edits packets: [`Bytes`] and [`Editor`] over the kernel's helpers, which
+//! know about non-linear buffers, shared headers and checksum offload.
+
+use aya_ebpf::{
+    bindings::{BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
+    helpers::{bpf_l3_csum_replace, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_store_bytes},
+    programs::TcContext,
+};
+use lb_common::{
+    nat::{Editor, Field, Refused, checksum::Difference},
+    packet::{Bytes, Family},
+};
+
+/// `BPF_F_IPV6` (Linux 6.16): addresses of an IPv6 header have no header checksum to cancel out against, so a complete
+/// checksum from the device must not follow. Older kernels refuse the flag.
+const BPF_F_IPV6: u64 = 1 << 7;
+
+/// Offsets into a packet stay below 64 KiB; the mask tells the verifier.
+const MAX_OFFSET: u32 = 0xffff;
+
+/// The packet of a tc program.
+pub struct Frame<'a>(pub &'a TcContext);
+
+impl Bytes for Frame<'_> {
+    #[inline(always)]
+    fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        // SAFETY: the helper writes at most N bytes to `bytes`, and checks the packet's bounds itself.
+        let result = unsafe {
+            bpf_skb_load_bytes(
+                self.0.skb.skb.cast(),
+                offset & MAX_OFFSET,
+                bytes.as_mut_ptr().cast(),
+                N as u32,
+            )
+        };
+        if result == 0 { Some(bytes) } else { None }
+    }
+}
+
+impl Editor for Frame<'_> {
+    #[inline(always)]
+    fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N]) -> Result<(), Refused> {
+        // SAFETY: the helper reads N bytes from `bytes`, and checks the packet's bounds itself.
+        let result = unsafe {
+            bpf_skb_store_bytes(self.0.skb.skb, offset & MAX_OFFSET, bytes.as_ptr().cast(), N as u32, 0)
+        };
+        check(result)
+    }
+
+    #[inline(always)]
+    fn fix_network(&mut self, offset: u32, difference: Difference) -> Result<(), Refused> {
+        // SAFETY: the helper checks the packet's bounds; size 0 means that the last value is a difference.
+        check(unsafe { bpf_l3_csum_replace(self.0.skb.skb, offset & MAX_OFFSET, 0, difference.0.into(), 0) })
+    }
+
+    #[inline(always)]
+    fn fix_transport(&mut self, offset: u32, difference: Difference, field: Field) -> Result<(), Refused> {
+        let mut flags = 0;
+        if field.pseudo_header {
+            flags |= u64::from(BPF_F_PSEUDO_HDR);
+        }
+        if field.zero_means_none {
+            flags |= u64::from(BPF_F_MARK_MANGLED_0);
+        }
+        let replace = |flags| {
+            // SAFETY: as above.
+            unsafe { bpf_l4_csum_replace(self.0.skb.skb, offset & MAX_OFFSET, 0, difference.0.into(), flags) }
+        };
+        if field.pseudo_header && matches!(field.family, Family::V6) {
+            if replace(flags | BPF_F_IPV6) == 0 {
+                return Ok(());
+            }
+        }
+        check(replace(flags))
+    }
+}
+
+#[inline(always)]
+fn check(result: i64) -> Result<(), Refused> {
+    if result == 0 { Ok(()) } else { Err(Refused) }
+}

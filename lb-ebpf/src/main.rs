@@ -1,0 +1,115 @@
+//! The BPF programs of bpvs.
+//!
+//! | hook | program | what it does |
+//! |---|---|---|
+//! | tc ingress | `bpvs_ingress` | requests: finds or opens the connection, writes the real server's address |
+//! | tc egress | `bpvs_egress` | replies: writes the frontend's address, after netfilter and routing saw the server's |
+//! | cgroup | `bpvs_connect4`, ... | sockets of the node's own processes: the server is chosen at connect or send |
+//! | none | `bpvs_sweep` | run by the agent: removes what has expired, recounts |
+//!
+//! No policy of its own: what decides is in `lb-common`.
+#![no_std]
+#![no_main]
+
+mod connections;
+mod count;
+mod create;
+mod egress;
+mod fragments;
+mod frame;
+mod ingress;
+mod locality;
+mod maps;
+mod respond;
+mod schedule;
+mod settings;
+mod sockets;
+mod sweep;
+mod verdict;
+
+use aya_ebpf::{
+    macros::{cgroup_sock, cgroup_sock_addr, classifier},
+    programs::{SockAddrContext, SockContext, TcContext},
+};
+
+/// Requests, as they enter the node on any interface.
+#[classifier]
+pub fn bpvs_ingress(ctx: TcContext) -> i32 {
+    ingress::run(ctx)
+}
+
+/// Replies, as they leave towards the client on any interface.
+#[classifier]
+pub fn bpvs_egress(ctx: TcContext) -> i32 {
+    egress::run(ctx)
+}
+
+/// Removes expired connections and recounts. Never attached: the agent runs it.
+#[classifier]
+pub fn bpvs_sweep(_ctx: TcContext) -> i32 {
+    sweep::run()
+}
+
+/// connect() of an IPv4 socket of this node.
+#[cgroup_sock_addr(connect4)]
+pub fn bpvs_connect4(ctx: SockAddrContext) -> i32 {
+    sockets::connect::<sockets::V4>(&ctx)
+}
+
+/// connect() of an IPv6 socket of this node.
+#[cgroup_sock_addr(connect6)]
+pub fn bpvs_connect6(ctx: SockAddrContext) -> i32 {
+    sockets::connect::<sockets::V6>(&ctx)
+}
+
+/// sendto() and sendmsg() with an address on an IPv4 UDP socket of this node.
+#[cgroup_sock_addr(sendmsg4)]
+pub fn bpvs_sendmsg4(ctx: SockAddrContext) -> i32 {
+    sockets::sendmsg::<sockets::V4>(&ctx)
+}
+
+/// sendto() and sendmsg() with an address on an IPv6 UDP socket of this node.
+#[cgroup_sock_addr(sendmsg6)]
+pub fn bpvs_sendmsg6(ctx: SockAddrContext) -> i32 {
+    sockets::sendmsg::<sockets::V6>(&ctx)
+}
+
+/// recvfrom() and recvmsg() on an IPv4 UDP socket: the sender is the frontend.
+#[cgroup_sock_addr(recvmsg4)]
+pub fn bpvs_recvmsg4(ctx: SockAddrContext) -> i32 {
+    sockets::recvmsg::<sockets::V4>(&ctx)
+}
+
+/// recvfrom() and recvmsg() on an IPv6 UDP socket: the sender is the frontend.
+#[cgroup_sock_addr(recvmsg6)]
+pub fn bpvs_recvmsg6(ctx: SockAddrContext) -> i32 {
+    sockets::recvmsg::<sockets::V6>(&ctx)
+}
+
+/// getpeername() on an IPv4 socket: the peer is the frontend.
+#[cgroup_sock_addr(getpeername4)]
+pub fn bpvs_getpeername4(ctx: SockAddrContext) -> i32 {
+    sockets::getpeername::<sockets::V4>(&ctx)
+}
+
+/// getpeername() on an IPv6 socket: the peer is the frontend.
+#[cgroup_sock_addr(getpeername6)]
+pub fn bpvs_getpeername6(ctx: SockAddrContext) -> i32 {
+    sockets::getpeername::<sockets::V6>(&ctx)
+}
+
+/// The last reference to a socket goes: its connection is over.
+#[cgroup_sock(sock_release)]
+pub fn bpvs_release(ctx: SockContext) -> i32 {
+    sockets::release(&ctx)
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
+
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

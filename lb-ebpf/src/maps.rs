@@ -1,0 +1,88 @@
+//! Every map, with its size as shipped. `bpvs run` sets the sizes at load time.
+//!
+//! Declared with BTF, so that `bpftool map dump` prints named fields.
+
+use aya_ebpf::{
+    bindings::BPF_F_MMAPABLE,
+    btf_maps::{Array, HashMap, LruHashMap, PerCpuArray},
+    macros::btf_map,
+};
+use lb_common::{
+    drops::Drop,
+    layout::{
+        Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, FragmentKey, FragmentPorts,
+        Locality, LocalityChunk, LocalityKey, Recount, Service, ServiceKey, Settings, SocketConnection, SocketFlow,
+        SocketFlowKey, SweepResult, Traffic,
+    },
+};
+
+const MAPPABLE: usize = BPF_F_MMAPABLE as usize;
+
+const SERVICES: usize = 65_536;
+const SLOTS: usize = 1_048_576;
+const DESTINATIONS: usize = 262_144;
+const CONNECTION_ENTRIES: usize = 262_144;
+
+/// Frontends.
+#[btf_map(name = "services")]
+pub static SERVICES_MAP: HashMap<ServiceKey, Service, SERVICES> = HashMap::new();
+
+/// Destination sets and scheduler tables.
+#[btf_map(name = "destination_slots")]
+pub static DESTINATION_SLOTS: Array<DestinationSlot, SLOTS, MAPPABLE> = Array::new();
+
+/// Real servers.
+#[btf_map(name = "destinations")]
+pub static DESTINATIONS_MAP: Array<Destination, DESTINATIONS, MAPPABLE> = Array::new();
+
+/// Their active and inactive connections.
+#[btf_map(name = "destination_load")]
+pub static DESTINATION_LOAD: Array<DestinationLoad, DESTINATIONS, MAPPABLE> = Array::new();
+
+/// Their traffic.
+#[btf_map(name = "destination_traffic")]
+pub static DESTINATION_TRAFFIC: PerCpuArray<Traffic, DESTINATIONS> = PerCpuArray::new();
+
+/// rr's and wrr's place in the list, by service id.
+#[btf_map(name = "scheduler_state")]
+pub static SCHEDULER_STATE: Array<u64, SERVICES, MAPPABLE> = Array::new();
+
+/// Connections, two entries each. Not LRU: a flood of new connections must not push out an established one.
+#[btf_map(name = "connections")]
+pub static CONNECTIONS: HashMap<ConnectionKey, Connection, CONNECTION_ENTRIES> = HashMap::new();
+
+/// Ports of fragmented datagrams on their way.
+#[btf_map(name = "fragments")]
+pub static FRAGMENTS: LruHashMap<FragmentKey, FragmentPorts, 8_192> = LruHashMap::new();
+
+/// lblc's and lblcr's memory.
+#[btf_map(name = "locality")]
+pub static LOCALITY: LruHashMap<LocalityKey, Locality, 65_536> = LruHashMap::new();
+
+/// lblcr's sets.
+#[btf_map(name = "locality_sets")]
+pub static LOCALITY_SETS: LruHashMap<LocalityKey, LocalityChunk, 65_536> = LruHashMap::new();
+
+/// Connected sockets of the node's own processes, by socket cookie.
+#[btf_map(name = "sockets")]
+pub static SOCKETS: HashMap<u64, SocketConnection, 65_536> = HashMap::new();
+
+/// Flows of their unconnected UDP sockets, two entries each.
+#[btf_map(name = "socket_flows")]
+pub static SOCKET_FLOWS: HashMap<SocketFlowKey, SocketFlow, 65_536> = HashMap::new();
+
+/// What the agent tells every program.
+#[btf_map(name = "settings")]
+pub static SETTINGS: Array<Settings, 1> = Array::new();
+
+/// Packets dropped or refused, by [`Drop`].
+#[btf_map(name = "drops")]
+pub static DROPS: PerCpuArray<u64, { Drop::ALL.len() }> = PerCpuArray::new();
+
+/// The recount in progress, by destination id.
+#[btf_map(name = "sweep_recount")]
+pub static SWEEP_RECOUNT: Array<Recount, DESTINATIONS> = Array::new();
+
+/// What sweeps found and did.
+#[btf_map(name = "sweep_result")]
+pub static SWEEP_RESULT: Array<SweepResult, 1> = Array::new();

@@ -1,0 +1,243 @@
+//! Answers that the node gives in a frontend's name: ICMP port unreachable, TCP reset. And turning a packet round at
+//! the interface it arrived on.
+//!
+//! The answer is written over the packet. A packet whose checksum a local sender left to the device keeps that mark:
+//! right for veth, where such packets come from, since nothing completes it there.
+
+use aya_ebpf::{
+    helpers::{bpf_skb_change_tail, bpf_skb_load_bytes, bpf_skb_store_bytes},
+    programs::TcContext,
+};
+use lb_common::{
+    address::Address,
+    drops::Drop,
+    nat::{Editor, checksum},
+    packet::{Bytes, Family, Kind, PROTOCOL_ICMP, PROTOCOL_ICMPV6, Packet},
+    tcp,
+};
+
+use crate::{
+    frame::Frame,
+    verdict::{self, send_back},
+};
+
+/// Bytes of the refused packet that are quoted, at most. RFC 792 asks for the IP header and 8 bytes; this holds any
+/// IPv4 header, or an IPv6 header with room for extension headers, and a whole TCP header.
+const QUOTE: usize = 128;
+const QUOTE_WORDS: usize = QUOTE / 4;
+/// Hop limit of answers, as Linux's default.
+const HOPS: u8 = 64;
+
+/// Sends the packet back where it came from: link-layer addresses swapped.
+#[inline(always)]
+pub fn turn_round(ctx: &TcContext) -> i32 {
+    let mut frame = Frame(ctx);
+    let Some(addresses) = frame.read::<12>(0) else { return verdict::drop(Drop::RewriteFailed) };
+    let mut swapped = [0; 12];
+    swapped[..6].copy_from_slice(&addresses[6..]);
+    swapped[6..].copy_from_slice(&addresses[..6]);
+    match frame.store(0, swapped) {
+        Ok(()) => send_back(ctx),
+        Err(_) => verdict::drop(Drop::RewriteFailed),
+    }
+}
+
+/// Must this packet not be answered? RFC 1122 3.2.2, RFC 4443 2.4: nobody, or everybody, sent it.
+#[inline(always)]
+fn unanswerable(packet: &Packet) -> bool {
+    let source = &packet.key.source;
+    let [first, ..] = match packet.family {
+        Family::V4 => source.v4_word().to_ne_bytes(),
+        Family::V6 => source.words[0].to_ne_bytes(),
+    };
+    let multicast = match packet.family {
+        Family::V4 => first >= 224 || first == 127 || first == 0,
+        Family::V6 => first == 0xff || *source == Address::UNSPECIFIED,
+    };
+    multicast || matches!(packet.kind, Kind::LaterFragment)
+}
+
+/// Answers with ICMP port unreachable, from the frontend.
+#[inline(never)]
+pub fn unreachable(ctx: &TcContext, packet: &Packet) -> i32 {
+    if unanswerable(packet) {
+        return verdict::drop(Drop::Unanswerable);
+    }
+    match write_unreachable(ctx, packet) {
+        Some(()) => turn_round(ctx),
+        None => verdict::drop(Drop::Unanswerable),
+    }
+}
+
+#[inline(always)]
+fn write_unreachable(ctx: &TcContext, packet: &Packet) -> Option<()> {
+    // The quote, zero-padded: the padding adds nothing to the checksum.
+    let mut quote = [0u32; QUOTE_WORDS];
+    let mut length = packet.length;
+    let available = ctx.len().wrapping_sub(packet.network);
+    if length == 0 || length > available {
+        length = available;
+    }
+    if length > QUOTE as u32 {
+        length = QUOTE as u32;
+    }
+    if length < 28 {
+        return None;
+    }
+    // SAFETY: at most QUOTE bytes go to `quote`; the helper checks the packet's bounds.
+    let loaded =
+        unsafe { bpf_skb_load_bytes(ctx.skb.skb.cast(), packet.network, quote.as_mut_ptr().cast(), length) };
+    if loaded != 0 {
+        return None;
+    }
+    let mut sum = 0u64;
+    for word in &quote {
+        sum += u64::from(*word);
+    }
+
+    let header = network_header_length(packet.family);
+    resize(ctx, packet.network + header + 8 + length)?;
+    let (kind, code, protocol) = match packet.family {
+        Family::V4 => (3, 3, PROTOCOL_ICMP),
+        Family::V6 => (1, 4, PROTOCOL_ICMPV6),
+    };
+    let start = u32::from_ne_bytes([kind, code, 0, 0]);
+    sum += u64::from(start);
+    if let Family::V6 = packet.family {
+        sum += pseudo_header(packet, 8 + length, protocol);
+    }
+    let mut icmp = [0; 8];
+    icmp[..4].copy_from_slice(&start.to_ne_bytes());
+    icmp[2..4].copy_from_slice(&(!fold(sum)).to_ne_bytes());
+    write_network_header(ctx, packet, 8 + length, protocol)?;
+    Frame(ctx).store(packet.network + header, icmp).ok()?;
+    // SAFETY: `length` is at most QUOTE; the helper checks the packet's bounds.
+    let stored = unsafe {
+        bpf_skb_store_bytes(ctx.skb.skb, packet.network + header + 8, quote.as_ptr().cast(), length, 0)
+    };
+    if stored == 0 { Some(()) } else { None }
+}
+
+/// Answers a stray segment with a reset (RFC 9293, 3.10.7.1), from the frontend; a reset itself gets no answer.
+#[inline(never)]
+pub fn reset(ctx: &TcContext, packet: &Packet) -> i32 {
+    if packet.signal & tcp::FLAG_RST != 0 || unanswerable(packet) {
+        return verdict::drop(Drop::Unanswerable);
+    }
+    match write_reset(ctx, packet) {
+        Some(()) => turn_round(ctx),
+        None => verdict::drop(Drop::Unanswerable),
+    }
+}
+
+#[inline(always)]
+fn write_reset(ctx: &TcContext, packet: &Packet) -> Option<()> {
+    let segment = Frame(ctx).read::<20>(packet.transport)?;
+    let sequence = u32::from_be_bytes([segment[4], segment[5], segment[6], segment[7]]);
+    let acknowledged = [segment[8], segment[9], segment[10], segment[11]];
+    let mut answer = [0; 20];
+    answer[..2].copy_from_slice(&packet.key.destination_port.0.to_ne_bytes());
+    answer[2..4].copy_from_slice(&packet.key.source_port.0.to_ne_bytes());
+    answer[12] = 5 << 4;
+    if packet.signal & tcp::FLAG_ACK != 0 {
+        answer[4..8].copy_from_slice(&acknowledged);
+        answer[13] = tcp::FLAG_RST;
+    } else {
+        let headers = packet.transport - packet.network + u32::from(segment[12] >> 4) * 4;
+        let fin = u32::from(packet.signal & tcp::FLAG_FIN != 0);
+        let consumed = packet.length.wrapping_sub(headers).wrapping_add(fin);
+        answer[8..12].copy_from_slice(&sequence.wrapping_add(consumed).to_be_bytes());
+        answer[13] = tcp::FLAG_RST | tcp::FLAG_ACK;
+    }
+    let mut sum = pseudo_header(packet, 20, packet.key.protocol);
+    for word in answer.chunks_exact(4) {
+        sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    }
+    answer[16..18].copy_from_slice(&(!fold(sum)).to_ne_bytes());
+    let header = network_header_length(packet.family);
+    resize(ctx, packet.network + header + 20)?;
+    write_network_header(ctx, packet, 20, packet.key.protocol)?;
+    Frame(ctx).store(packet.network + header, answer).ok()
+}
+
+#[inline(always)]
+fn resize(ctx: &TcContext, length: u32) -> Option<()> {
+    // SAFETY: `skb` is this program's context; the helper checks the length.
+    let result = unsafe { bpf_skb_change_tail(ctx.skb.skb, length, 0) };
+    if result == 0 { Some(()) } else { None }
+}
+
+#[inline(always)]
+const fn network_header_length(family: Family) -> u32 {
+    match family {
+        Family::V4 => 20,
+        Family::V6 => 40,
+    }
+}
+
+/// Sum of the pseudo-header of an answer, which swaps the packet's addresses.
+#[inline(always)]
+fn pseudo_header(packet: &Packet, length: u32, protocol: u8) -> u64 {
+    let (a, b) = (&packet.key.source.words, &packet.key.destination.words);
+    let addresses = match packet.family {
+        Family::V4 => u64::from(a[3]) + u64::from(b[3]),
+        Family::V6 => {
+            u64::from(a[0]) + u64::from(a[1]) + u64::from(a[2]) + u64::from(a[3])
+                + u64::from(b[0]) + u64::from(b[1]) + u64::from(b[2]) + u64::from(b[3])
+        }
+    };
+    addresses + u64::from(length.to_be()) + u64::from((u32::from(protocol)).to_be())
+}
+
+/// Folds a sum of words to a half word.
+#[inline(always)]
+fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    checksum::fold(sum as u32)
+}
+
+/// Writes the answer's IP header: from the frontend to the client.
+#[inline(always)]
+fn write_network_header(ctx: &TcContext, packet: &Packet, payload: u32, protocol: u8) -> Option<()> {
+    let (from, to) = (&packet.key.destination, &packet.key.source);
+    let mut frame = Frame(ctx);
+    match packet.family {
+        Family::V4 => {
+            let mut header = [0u8; 20];
+            header[0] = 0x45;
+            header[2..4].copy_from_slice(&((20 + payload) as u16).to_be_bytes());
+            // Do not fragment: an answer is small, and so needs no identification (RFC 6864).
+            header[6] = 0x40;
+            header[8] = HOPS;
+            header[9] = protocol;
+            header[12..16].copy_from_slice(&from.v4_word().to_ne_bytes());
+            header[16..20].copy_from_slice(&to.v4_word().to_ne_bytes());
+            let mut sum = 0;
+            for word in header.chunks_exact(4) {
+                sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+            }
+            header[10..12].copy_from_slice(&(!fold(sum)).to_ne_bytes());
+            frame.store(packet.network, header).ok()
+        }
+        Family::V6 => {
+            let mut header = [0u8; 40];
+            header[0] = 0x60;
+            header[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
+            header[6] = protocol;
+            header[7] = HOPS;
+            header[8..24].copy_from_slice(&words(from));
+            header[24..40].copy_from_slice(&words(to));
+            frame.store(packet.network, header).ok()
+        }
+    }
+}
+
+#[inline(always)]
+fn words(address: &Address) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (place, word) in bytes.chunks_exact_mut(4).zip(address.words) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
+}

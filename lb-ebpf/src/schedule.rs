@@ -1,0 +1,278 @@
+//! Which destination a new connection goes to: the loops around `lb_common::scheduler`.
+
+use core::{
+    ffi::{c_long, c_void},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use aya_ebpf::helpers::bpf_loop;
+use lb_common::{
+    address::Address,
+    layout::{DestinationLoad, DestinationSlot, Service},
+    scheduler::{
+        Scheduler,
+        cursor::{RoundRobinWalk, WeightSteps, WeightedStep, WeightedWalk},
+        hash,
+        scan::{Candidate, Flow, Rule, Scan},
+        table::{self, Probe, SourceHashWalk},
+        word::SchedulerWord,
+    },
+};
+
+use crate::{
+    locality,
+    maps::{DESTINATION_LOAD, DESTINATION_SLOTS, SCHEDULER_STATE},
+};
+
+/// What a scheduler may look at in a packet or a connect call.
+#[derive(Clone, Copy)]
+pub struct Request {
+    /// Client address.
+    pub client: Address,
+    /// The address that the client asked for.
+    pub destination: Address,
+    /// Monotonic clock, nanoseconds.
+    pub now: u64,
+    /// Client port, host order.
+    pub client_port: u32,
+}
+
+/// Picks a destination; 0 for none.
+#[inline(never)]
+pub fn schedule(service: &Service, request: &Request) -> u32 {
+    let Some(scheduler) = Scheduler::from_number(service.scheduler) else { return 0 };
+    match scheduler {
+        Scheduler::RoundRobin => round_robin(service),
+        Scheduler::WeightedRoundRobin => weighted_round_robin(service),
+        Scheduler::DestinationHash => destination_hash(service, request),
+        Scheduler::SourceHash => source_hash(service, request),
+        Scheduler::LocalityLeastConnection => locality::single(service, request),
+        Scheduler::LocalityReplicated => locality::replicated(service, request),
+        Scheduler::LeastConnection => scan(service, Rule::Least).chosen(),
+        Scheduler::WeightedLeastConnection => scan(service, Rule::WeightedLeast).chosen(),
+        Scheduler::ShortestExpectedDelay => scan(service, Rule::ExpectedDelay).chosen(),
+        Scheduler::NeverQueue => scan(service, Rule::NeverQueue).chosen(),
+    }
+}
+
+/// A slot of the arena; an empty one where there is none.
+#[inline(always)]
+fn slot(index: u32) -> DestinationSlot {
+    match DESTINATION_SLOTS.get(index) {
+        Some(slot) => *slot,
+        None => DestinationSlot { destination: 0, weight: 0 },
+    }
+}
+
+/// A destination with its load, as schedulers compare them.
+#[inline(always)]
+pub fn candidate(destination: u32, weight: i32) -> Candidate {
+    match DESTINATION_LOAD.get(destination) {
+        Some(load) => Candidate::new(destination, weight, load),
+        None => Candidate::new(0, 0, &DestinationLoad { connections: 0, remote_active: 0, changes: 0 }),
+    }
+}
+
+/// Calls `step` for 0, 1, ... below `limit` until it returns 1.
+#[inline(always)]
+pub fn repeat<T>(limit: u32, step: unsafe extern "C" fn(u32, *mut T) -> c_long, state: &mut T) {
+    // SAFETY: `step` has the type of a bpf_loop callback and gets the pointer it expects, valid during the call.
+    unsafe {
+        bpf_loop(limit, step as *mut c_void, core::ptr::from_mut(state).cast(), 0);
+    }
+}
+
+/// The word of a cursor scheduler.
+#[inline(always)]
+fn word_cell(service: u32) -> Option<&'static AtomicU64> {
+    // SAFETY: 8-aligned, valid as long as the map, changed atomically by everyone, user space included.
+    SCHEDULER_STATE.get_ptr_mut(service).map(|word| unsafe { AtomicU64::from_ptr(word) })
+}
+
+/// Publishes a cursor scheduler's step; false if another CPU was faster and the pick must be made again.
+#[inline(always)]
+fn publish(cell: &AtomicU64, old: u64, new: SchedulerWord, service: &Service) -> bool {
+    // A word of a newer version belongs to a set that was published after this packet read its service.
+    if SchedulerWord::unpack(old).version.wrapping_sub(service.version) as i16 > 0 {
+        return true;
+    }
+    cell.compare_exchange(old, new.pack(), Relaxed, Relaxed).is_ok()
+}
+
+/// Tries of a pick against other CPUs before the last one stands.
+const TRIES: u32 = 4;
+
+struct RoundRobin {
+    walk: RoundRobinWalk,
+    set_base: u32,
+    destination: u32,
+    position: u32,
+}
+
+unsafe extern "C" fn round_robin_step(_: u32, state: *mut RoundRobin) -> c_long {
+    // SAFETY: bpf_loop passes the pointer that `repeat` gave it.
+    let state = unsafe { &mut *state };
+    let Some(position) = state.walk.step() else { return 1 };
+    let slot = slot(state.set_base.wrapping_add(position));
+    if slot.weight <= 0 {
+        return 0;
+    }
+    state.destination = slot.destination;
+    state.position = position;
+    1
+}
+
+#[inline(always)]
+fn round_robin(service: &Service) -> u32 {
+    let Some(cell) = word_cell(service.id) else { return 0 };
+    let mut chosen = 0;
+    for _ in 0..TRIES {
+        let old = cell.load(Relaxed);
+        let mut state = RoundRobin {
+            walk: RoundRobinWalk::new(SchedulerWord::unpack(old), service.set_length),
+            set_base: service.set_base,
+            destination: 0,
+            position: 0,
+        };
+        repeat(service.set_length, round_robin_step, &mut state);
+        chosen = state.destination;
+        if chosen == 0 {
+            return 0;
+        }
+        let new = SchedulerWord {
+            version: service.version,
+            cursor: state.position.wrapping_add(1) as u16,
+            current_weight: 0,
+        };
+        if publish(cell, old, new, service) {
+            break;
+        }
+    }
+    chosen
+}
+
+struct WeightedRoundRobin {
+    walk: WeightedWalk,
+    word: SchedulerWord,
+    set_base: u32,
+    destination: u32,
+    version: u16,
+}
+
+unsafe extern "C" fn weighted_step(_: u32, state: *mut WeightedRoundRobin) -> c_long {
+    // SAFETY: as in `round_robin_step`.
+    let state = unsafe { &mut *state };
+    match state.walk.step(state.version) {
+        WeightedStep::Nothing(word) => {
+            state.word = word;
+            1
+        }
+        WeightedStep::Look(position) => {
+            let slot = slot(state.set_base.wrapping_add(position));
+            match state.walk.offer(slot.weight, false, state.version) {
+                None => 0,
+                Some((word, picked)) => {
+                    state.word = word;
+                    if picked {
+                        state.destination = slot.destination;
+                    }
+                    1
+                }
+            }
+        }
+    }
+}
+
+/// Steps of one wrr pick at most: what `bpf_loop` allows (8 Mi, `BPF_MAX_LOOPS`).
+const MAX_WEIGHTED_STEPS: u32 = 8 * 1024 * 1024;
+
+#[inline(always)]
+fn weighted_round_robin(service: &Service) -> u32 {
+    let Some(cell) = word_cell(service.id) else { return 0 };
+    let steps = WeightSteps { max_weight: service.max_weight, step: service.weight_step };
+    let mut chosen = 0;
+    for _ in 0..TRIES {
+        let old = cell.load(Relaxed);
+        let word = SchedulerWord::unpack(old);
+        let mut state = WeightedRoundRobin {
+            walk: WeightedWalk::new(word, steps, service.set_length),
+            word,
+            set_base: service.set_base,
+            destination: 0,
+            version: service.version,
+        };
+        repeat(MAX_WEIGHTED_STEPS, weighted_step, &mut state);
+        chosen = state.destination;
+        if publish(cell, old, SchedulerWord { version: service.version, ..state.word }, service) {
+            break;
+        }
+    }
+    chosen
+}
+
+#[inline(always)]
+fn destination_hash(service: &Service, request: &Request) -> u32 {
+    let cell = hash::destination_cell(&request.destination);
+    if cell >= service.table_length {
+        return 0;
+    }
+    let slot = slot(service.table_base.wrapping_add(cell));
+    if table::usable(slot, false) { slot.destination } else { 0 }
+}
+
+struct SourceHash {
+    walk: SourceHashWalk,
+    table_base: u32,
+    destination: u32,
+}
+
+unsafe extern "C" fn source_hash_step(_: u32, state: *mut SourceHash) -> c_long {
+    // SAFETY: as in `round_robin_step`.
+    let state = unsafe { &mut *state };
+    let slot = slot(state.table_base.wrapping_add(state.walk.cell()));
+    match state.walk.offer(slot, false) {
+        Probe::Next => 0,
+        Probe::Nothing => 1,
+        Probe::Take => {
+            state.destination = slot.destination;
+            1
+        }
+    }
+}
+
+#[inline(always)]
+fn source_hash(service: &Service, request: &Request) -> u32 {
+    if service.table_length == 0 {
+        return 0;
+    }
+    let mut state = SourceHash {
+        walk: SourceHashWalk::new(request.client, request.client_port as u16, service.flags),
+        table_base: service.table_base,
+        destination: 0,
+    };
+    repeat(SourceHashWalk::MAX_PROBES, source_hash_step, &mut state);
+    state.destination
+}
+
+struct LeastLoaded {
+    scan: Scan,
+    set_base: u32,
+}
+
+unsafe extern "C" fn scan_step(index: u32, state: *mut LeastLoaded) -> c_long {
+    // SAFETY: as in `round_robin_step`.
+    let state = unsafe { &mut *state };
+    let slot = slot(state.set_base.wrapping_add(index));
+    match state.scan.step(&candidate(slot.destination, slot.weight)) {
+        Flow::Continue => 0,
+        Flow::Stop => 1,
+    }
+}
+
+/// Shows every destination of a service to a scan.
+#[inline(always)]
+pub fn scan(service: &Service, rule: Rule) -> Scan {
+    let mut state = LeastLoaded { scan: Scan::new(rule), set_base: service.set_base };
+    repeat(service.set_length, scan_step, &mut state);
+    state.scan
+}

@@ -1,0 +1,21 @@
+//! What the agent told the programs, and the clock.
+
+use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
+use lb_common::layout::Settings;
+
+use crate::maps::SETTINGS;
+
+/// The settings; an array of one entry always has it.
+#[inline(always)]
+pub fn settings() -> Option<&'static Settings> {
+    // The map outlives every run of the program, and user space replaces the value's words whole.
+    SETTINGS.get(0)
+}
+
+/// Nanoseconds of the monotonic clock as of the last timer tick (1 to 10 ms old): enough for timeouts, at a fraction
+/// of the cost of reading the clock.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: the helper takes no arguments and has no preconditions.
+    unsafe { bpf_ktime_get_coarse_ns() }
+}

@@ -1,0 +1,361 @@
+//! Sockets of the node's own processes: the server is chosen at connect() or sendmsg(), packets carry its address from
+//! the start, and the process sees the frontend all the same.
+//!
+//! A connected socket counts as one connection from connect to release: active for TCP, inactive for UDP, as IPVS
+//! counts UDP. Sockets of other network namespaces (pods) are left to the packet path.
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::{BPF_ANY, BPF_NOEXIST},
+    helpers::{
+        bpf_get_socket_cookie,
+        generated::{bpf_get_netns_cookie, bpf_set_retval},
+    },
+    programs::{SockAddrContext, SockContext},
+};
+use lb_common::{
+    address::{Address, Port},
+    layout::{
+        ConnectionState, DestinationLoad, SOCKET_FLOW_REPLY, Service, ServiceKey, Settings, SocketConnection,
+        SocketFlow, SocketFlowKey,
+    },
+};
+
+use crate::{
+    connections, count,
+    maps::{DESTINATIONS_MAP, SERVICES_MAP, SOCKET_FLOWS, SOCKETS},
+    schedule::{Request, schedule},
+    settings::{now, settings},
+};
+
+/// Lets the system call go on.
+const ALLOW: i32 = 1;
+/// Fails the system call, with the error set before.
+const REFUSE: i32 = 0;
+const ECONNREFUSED: i32 = 111;
+const TCP: u32 = 6;
+const UDP: u32 = 17;
+
+/// The peer in a socket address context, in one family's fields.
+pub trait Peer {
+    /// The address in the call.
+    fn address(ctx: &SockAddrContext) -> Address;
+    /// Puts another in its place.
+    fn set_address(ctx: &SockAddrContext, address: &Address) -> bool;
+}
+
+/// IPv4 sockets.
+pub struct V4;
+
+/// IPv6 sockets, v4-mapped peers included.
+pub struct V6;
+
+impl Peer for V4 {
+    #[inline(always)]
+    fn address(ctx: &SockAddrContext) -> Address {
+        // SAFETY: the context is valid during the program.
+        Address::from_v4_word(unsafe { (*ctx.sock_addr).user_ip4 })
+    }
+
+    #[inline(always)]
+    fn set_address(ctx: &SockAddrContext, address: &Address) -> bool {
+        if !address.is_v4() {
+            return false;
+        }
+        // SAFETY: the kernel lets this program type write the field.
+        unsafe { core::ptr::write_volatile(&raw mut (*ctx.sock_addr).user_ip4, address.v4_word()) };
+        true
+    }
+}
+
+impl Peer for V6 {
+    #[inline(always)]
+    fn address(ctx: &SockAddrContext) -> Address {
+        // Volatile: one load a word, at the offsets the verifier knows.
+        // SAFETY: the context is valid during the program.
+        unsafe {
+            let words = &raw const (*ctx.sock_addr).user_ip6;
+            let words = words.cast::<u32>();
+            Address {
+                words: [
+                    core::ptr::read_volatile(words),
+                    core::ptr::read_volatile(words.add(1)),
+                    core::ptr::read_volatile(words.add(2)),
+                    core::ptr::read_volatile(words.add(3)),
+                ],
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn set_address(ctx: &SockAddrContext, address: &Address) -> bool {
+        // SAFETY: the kernel lets this program type write the fields.
+        unsafe {
+            let words = (&raw mut (*ctx.sock_addr).user_ip6).cast::<u32>();
+            core::ptr::write_volatile(words, address.words[0]);
+            core::ptr::write_volatile(words.add(1), address.words[1]);
+            core::ptr::write_volatile(words.add(2), address.words[2]);
+            core::ptr::write_volatile(words.add(3), address.words[3]);
+        }
+        true
+    }
+}
+
+#[inline(always)]
+fn port(ctx: &SockAddrContext) -> Port {
+    // SAFETY: the context is valid during the program.
+    Port(unsafe { core::ptr::read_volatile(&raw const (*ctx.sock_addr).user_port) } as u16)
+}
+
+#[inline(always)]
+fn set_port(ctx: &SockAddrContext, port: Port) {
+    // SAFETY: the kernel lets this program type write the field.
+    unsafe { core::ptr::write_volatile(&raw mut (*ctx.sock_addr).user_port, u32::from(port.0)) };
+}
+
+#[inline(always)]
+fn protocol(ctx: &SockAddrContext) -> u32 {
+    // SAFETY: the context is valid during the program.
+    unsafe { (*ctx.sock_addr).protocol }
+}
+
+#[inline(always)]
+fn cookie(ctx: &SockAddrContext) -> u64 {
+    // SAFETY: the helper takes this program's context.
+    unsafe { bpf_get_socket_cookie(ctx.as_ptr()) }
+}
+
+/// The settings, if the socket is one of this node's own namespace.
+#[inline(always)]
+fn settings_of_node(ctx: &SockAddrContext) -> Option<&'static Settings> {
+    let settings = settings()?;
+    // SAFETY: the helper takes this program's context.
+    let namespace = unsafe { bpf_get_netns_cookie(ctx.as_ptr()) };
+    if namespace == settings.namespace_cookie { Some(settings) } else { None }
+}
+
+/// The service that a process asks for, if it is one.
+#[inline(always)]
+fn service(address: Address, port: Port, protocol: u32) -> Option<&'static Service> {
+    let key = ServiceKey { address, port, protocol: protocol as u8, pad: 0 };
+    // SAFETY: user space replaces values whole, in a new element.
+    unsafe { SERVICES_MAP.get(key) }
+}
+
+/// What a scheduler may see of a process's connection.
+#[inline(always)]
+fn request(ctx: &SockAddrContext, settings: &Settings, frontend: Address, now: u64) -> Request {
+    // The source is not chosen yet, unless the socket is bound: then the kernel would take the node's address.
+    let client = if frontend.is_v4() { settings.node_v4 } else { settings.node_v6 };
+    // SAFETY: `sk` is the context's socket; the verifier demands the null check.
+    let client_port = unsafe {
+        let socket = (*ctx.sock_addr).__bindgen_anon_1.sk;
+        if socket.is_null() { 0 } else { (*socket).src_port }
+    };
+    Request { client, destination: frontend, now, client_port }
+}
+
+#[inline(always)]
+fn refuse() -> i32 {
+    // What an ICMP port unreachable makes of a connect() on the wire.
+    // SAFETY: the helper takes a plain number.
+    unsafe { bpf_set_retval(-ECONNREFUSED) };
+    count::drop(lb_common::drops::Drop::NoDestination);
+    REFUSE
+}
+
+/// A connected socket's share in its server's load.
+#[inline(always)]
+pub fn share(protocol: u32) -> u64 {
+    if protocol == TCP { DestinationLoad::ONE_ACTIVE } else { DestinationLoad::ONE_INACTIVE }
+}
+
+/// connect().
+#[inline(always)]
+pub fn connect<P: Peer>(ctx: &SockAddrContext) -> i32 {
+    let protocol = protocol(ctx);
+    if protocol != TCP && protocol != UDP {
+        return ALLOW;
+    }
+    let Some(settings) = settings_of_node(ctx) else { return ALLOW };
+    let (frontend, frontend_port) = (P::address(ctx), port(ctx));
+    let cookie = cookie(ctx);
+    // A socket that connects anew gives its last connection back, whatever it connects to.
+    forget(cookie);
+    let Some(service) = service(frontend, frontend_port, protocol) else { return ALLOW };
+    let now = now();
+    let server = schedule(service, &request(ctx, settings, frontend, now));
+    let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse() };
+    if server == 0 || !P::set_address(ctx, &destination.address) {
+        return refuse();
+    }
+    set_port(ctx, destination.port);
+    let connection = SocketConnection {
+        frontend,
+        server_address: destination.address,
+        frontend_port,
+        server_port: destination.port,
+        server,
+        service: service.id,
+        protocol,
+        connected: now,
+    };
+    count::scheduled(server);
+    // Full: the connection works, it is only not counted as open and getpeername() shows the server.
+    if SOCKETS.insert(cookie, connection, u64::from(BPF_ANY)).is_ok() {
+        count::load(server, share(protocol));
+    }
+    ALLOW
+}
+
+#[inline(always)]
+fn forget(cookie: u64) {
+    let Some(socket) = SOCKETS.get_ptr(cookie) else { return };
+    // SAFETY: copied before the element is given back.
+    let (server, protocol) = unsafe { ((*socket).server, (*socket).protocol) };
+    if SOCKETS.remove(cookie).is_ok() {
+        count::load(server, share(protocol).wrapping_neg());
+    }
+}
+
+/// The last reference to a socket goes.
+#[inline(always)]
+pub fn release(ctx: &SockContext) -> i32 {
+    // SAFETY: the helper takes this program's context.
+    forget(unsafe { bpf_get_socket_cookie(ctx.as_ptr()) });
+    ALLOW
+}
+
+/// sendto() or sendmsg() with an address, on an unconnected UDP socket.
+#[inline(always)]
+pub fn sendmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
+    let Some(settings) = settings_of_node(ctx) else { return ALLOW };
+    let (frontend, frontend_port) = (P::address(ctx), port(ctx));
+    let Some(service) = service(frontend, frontend_port, UDP) else { return ALLOW };
+    let now = now();
+    let key = SocketFlowKey {
+        cookie: cookie(ctx),
+        peer: frontend,
+        peer_port: frontend_port,
+        protocol: UDP as u16,
+        pad: 0,
+    };
+    if let Some(flow) = SOCKET_FLOWS.get_ptr_mut(key) {
+        // SAFETY: map values stay mapped while the program runs; words are written whole.
+        let flow = unsafe { &mut *flow };
+        if flow.service == service.id && connections::is_available(flow.server) {
+            flow.last_seen = now;
+            if !P::set_address(ctx, &flow.peer) {
+                return refuse();
+            }
+            set_port(ctx, flow.peer_port);
+            return ALLOW;
+        }
+        end_flow(&key, flow);
+    }
+    open_flow::<P>(ctx, settings, service, &key, now)
+}
+
+#[inline(always)]
+fn end_flow(key: &SocketFlowKey, flow: &SocketFlow) {
+    let server = flow.server;
+    let reply = reply_key(key, flow);
+    let _ = SOCKET_FLOWS.remove(reply);
+    if SOCKET_FLOWS.remove(key).is_ok() {
+        count::load(server, DestinationLoad::ONE_INACTIVE.wrapping_neg());
+    }
+}
+
+#[inline(always)]
+fn reply_key(key: &SocketFlowKey, flow: &SocketFlow) -> SocketFlowKey {
+    SocketFlowKey {
+        cookie: key.cookie,
+        peer: flow.peer,
+        peer_port: flow.peer_port,
+        protocol: key.protocol | SOCKET_FLOW_REPLY,
+        pad: 0,
+    }
+}
+
+#[inline(always)]
+fn open_flow<P: Peer>(
+    ctx: &SockAddrContext,
+    settings: &Settings,
+    service: &Service,
+    key: &SocketFlowKey,
+    now: u64,
+) -> i32 {
+    let server = schedule(service, &request(ctx, settings, key.peer, now));
+    let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse() };
+    if server == 0 || !P::set_address(ctx, &destination.address) {
+        return refuse();
+    }
+    set_port(ctx, destination.port);
+    let mut flow = SocketFlow {
+        peer: destination.address,
+        peer_port: destination.port,
+        pad: 0,
+        server,
+        last_seen: now,
+        state: ConnectionState::INACTIVE,
+        service: service.id,
+    };
+    count::scheduled(server);
+    let reply = reply_key(key, &flow);
+    // Full: this datagram goes out all the same; its answer would come from the server's own address.
+    if SOCKET_FLOWS.insert(key, flow, u64::from(BPF_NOEXIST)).is_ok() {
+        count::load(server, DestinationLoad::ONE_INACTIVE);
+        flow.peer = key.peer;
+        flow.peer_port = key.peer_port;
+        let _ = SOCKET_FLOWS.insert(reply, flow, u64::from(BPF_ANY));
+    }
+    ALLOW
+}
+
+/// recvfrom() or recvmsg(): an answer from a real server comes from the frontend.
+#[inline(always)]
+pub fn recvmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
+    let cookie = cookie(ctx);
+    let (address, port) = (P::address(ctx), port(ctx));
+    if show_frontend::<P>(ctx, cookie, &address, port) {
+        return ALLOW;
+    }
+    let key = SocketFlowKey {
+        cookie,
+        peer: address,
+        peer_port: port,
+        protocol: UDP as u16 | SOCKET_FLOW_REPLY,
+        pad: 0,
+    };
+    if let Some(flow) = SOCKET_FLOWS.get_ptr_mut(key) {
+        // SAFETY: as in `sendmsg`.
+        let flow = unsafe { &mut *flow };
+        flow.last_seen = now();
+        if P::set_address(ctx, &flow.peer) {
+            set_port(ctx, flow.peer_port);
+        }
+    }
+    ALLOW
+}
+
+/// getpeername().
+#[inline(always)]
+pub fn getpeername<P: Peer>(ctx: &SockAddrContext) -> i32 {
+    let (address, port) = (P::address(ctx), port(ctx));
+    show_frontend::<P>(ctx, cookie(ctx), &address, port);
+    ALLOW
+}
+
+/// Shows a connected socket's frontend in place of its server.
+#[inline(always)]
+fn show_frontend<P: Peer>(ctx: &SockAddrContext, cookie: u64, address: &Address, port: Port) -> bool {
+    // SAFETY: words of a value that is written whole before it is found.
+    let Some(socket) = (unsafe { SOCKETS.get(cookie) }) else { return false };
+    if socket.server_address != *address || socket.server_port.0 != port.0 {
+        return false;
+    }
+    if P::set_address(ctx, &socket.frontend) {
+        set_port(ctx, socket.frontend_port);
+    }
+    true
+}
