@@ -22,10 +22,7 @@ struct Pending {
     entries: Vec<Entry>,
 }
 
-static PENDING: Mutex<Pending> = Mutex::new(Pending {
-    next: 0,
-    entries: Vec::new(),
-});
+static PENDING: Mutex<Pending> = Mutex::new(Pending { next: 0, entries: Vec::new() });
 
 /// True once a signal has begun the removal. Makers hold it for reading from before they make until after they have
 /// registered, so nothing can appear behind the back of [`run_all`].
@@ -70,33 +67,21 @@ pub fn create<T>(
     let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
     let id = pending.next;
     pending.next += 1;
-    pending.entries.push(Entry {
-        id,
-        what: what.into(),
-        undo: Box::new(undo),
-    });
+    pending.entries.push(Entry { id, what: what.into(), undo: Box::new(undo) });
     Ok((made, Guard { id }))
 }
 
 /// Names of what is registered now, oldest first.
 pub fn pending() -> Vec<String> {
     let pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
-    pending
-        .entries
-        .iter()
-        .map(|entry| entry.what.clone())
-        .collect()
+    pending.entries.iter().map(|entry| entry.what.clone()).collect()
 }
 
 /// Removes everything registered, newest first, and lets no thread make anything more. For the end of the process.
 pub fn run_all() {
     *CLOSED.write().unwrap_or_else(PoisonError::into_inner) = true;
     loop {
-        let entry = PENDING
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entries
-            .pop();
+        let entry = PENDING.lock().unwrap_or_else(PoisonError::into_inner).entries.pop();
         match entry {
             Some(entry) => (entry.undo)(),
             None => return,
@@ -106,33 +91,22 @@ pub fn run_all() {
 
 /// From now on SIGINT, SIGTERM and SIGHUP remove everything registered and end the process with 128 + the signal.
 pub fn on_signals() -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupt, mut terminate, mut hangup) = {
         let _inside = runtime.enter();
-        (
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        )
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?)
     };
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            let number = runtime.block_on(async {
-                tokio::select! {
-                    _ = interrupt.recv() => libc::SIGINT,
-                    _ = terminate.recv() => libc::SIGTERM,
-                    _ = hangup.recv() => libc::SIGHUP,
-                }
-            });
-            eprintln!(
-                "\ninterrupted: removing what was made ({})",
-                pending().len()
-            );
-            run_all();
-            std::process::exit(128 + number);
-        })?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        let number = runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => libc::SIGINT,
+                _ = terminate.recv() => libc::SIGTERM,
+                _ = hangup.recv() => libc::SIGHUP,
+            }
+        });
+        eprintln!("\ninterrupted: removing what was made ({})", pending().len());
+        run_all();
+        std::process::exit(128 + number);
+    })?;
     Ok(())
 }

@@ -46,11 +46,7 @@ impl Namespace {
         )?;
         let path = Path::new(NAMED).join(&name);
         let handle = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
-        let namespace = Self {
-            name,
-            handle: Arc::new(handle),
-            _guard: guard,
-        };
+        let namespace = Self { name, handle: Arc::new(handle), _guard: guard };
         namespace.ip(&["link set lo up".into()])?;
         Ok(namespace)
     }
@@ -110,14 +106,12 @@ impl Namespace {
 
     /// Runs a program in this namespace and returns its output; an exit code other than 0 is an error with its stderr.
     pub fn run(&self, command: &mut Command) -> Result<Output> {
-        self.enter(|| run(command))
-            .with_context(|| format!("in namespace {}", self.name))
+        self.enter(|| run(command)).with_context(|| format!("in namespace {}", self.name))
     }
 
     /// Runs `ip` commands in this namespace, without the leading `ip`: `link set eth0 up`.
     pub fn ip(&self, lines: &[String]) -> Result<()> {
-        self.enter(|| ip(lines))
-            .with_context(|| format!("in namespace {}", self.name))
+        self.enter(|| ip(lines)).with_context(|| format!("in namespace {}", self.name))
     }
 
     /// Sets `net.*` settings: `("ipv4/ip_forward", "1")`.
@@ -125,9 +119,8 @@ impl Namespace {
         self.enter(|| {
             for (key, value) in settings {
                 let path = Path::new("/proc/sys/net").join(key);
-                fs::write(&path, value).with_context(|| {
-                    format!("setting {} = {value} in {}", path.display(), self.name)
-                })?;
+                fs::write(&path, value)
+                    .with_context(|| format!("setting {} = {value} in {}", path.display(), self.name))?;
             }
             Ok(())
         })
@@ -164,12 +157,7 @@ pub fn veth(a: End<'_>, b: End<'_>, mtu: u32) -> Result<()> {
 /// The `ip` command of [`veth`], for a batch.
 pub fn veth_command(a: End<'_>, b: End<'_>, mtu: u32) -> String {
     let end = |end: End<'_>| {
-        format!(
-            "name {} mtu {mtu} address {} netns {}",
-            end.interface,
-            mac_text(end.mac),
-            end.namespace.name
-        )
+        format!("name {} mtu {mtu} address {} netns {}", end.interface, mac_text(end.mac), end.namespace.name)
     };
     format!("link add {} type veth peer {}", end(a), end(b))
 }
@@ -188,35 +176,22 @@ pub fn ip(lines: &[String]) -> Result<()> {
         .stderr(Stdio::piped())
         .spawn()
         .context("starting `ip`; install iproute2")?;
-    let mut input = child
-        .stdin
-        .take()
-        .ok_or_else(|| anyhow!("`ip` has no stdin"))?;
+    let mut input = child.stdin.take().ok_or_else(|| anyhow!("`ip` has no stdin"))?;
     // A failure to write shows as a failure of `ip`, which also says why.
     let written = lines.iter().try_for_each(|line| writeln!(input, "{line}"));
     drop(input);
     let output = child.wait_with_output()?;
     if !output.status.success() {
-        bail!(
-            "`ip -batch` failed: {}\nits input was:\n{}",
-            String::from_utf8_lossy(&output.stderr),
-            lines.join("\n")
-        );
+        bail!("`ip -batch` failed: {}\nits input was:\n{}", String::from_utf8_lossy(&output.stderr), lines.join("\n"));
     }
     written.context("writing to `ip -batch`")
 }
 
 /// Runs a program to its end; an exit code other than 0 is an error with its stderr.
 pub fn run(command: &mut Command) -> Result<Output> {
-    let output = command
-        .output()
-        .with_context(|| format!("starting {command:?}"))?;
+    let output = command.output().with_context(|| format!("starting {command:?}"))?;
     if !output.status.success() {
-        bail!(
-            "{command:?}: {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(output)
 }
@@ -262,11 +237,7 @@ fn processes_in(name: &str) -> Result<Vec<i32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
-        let Some(process) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
+        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
         // Processes end while we look, and kernel threads may not be readable.
@@ -298,14 +269,7 @@ mod tests {
     fn only_our_own_names_have_an_owner() {
         assert_eq!(owner("bpvs-123-0-node"), Some(123));
         assert_eq!(owner("bpvs-123-0-server-1"), Some(123));
-        for foreign in [
-            "bpvs",
-            "bpvs-",
-            "bpvs-x-0-node",
-            "bpvs-1-node",
-            "cni-1234",
-            "bpvs-1-x-node",
-        ] {
+        for foreign in ["bpvs", "bpvs-", "bpvs-x-0-node", "bpvs-1-node", "cni-1234", "bpvs-1-x-node"] {
             assert_eq!(owner(foreign), None, "{foreign}");
         }
     }

@@ -91,47 +91,24 @@ impl Builder {
 
     /// Builds it. Leftovers of killed runs are removed first.
     pub fn build(self) -> Result<Topology> {
-        ensure!(
-            self.servers <= 200 && self.clients <= 200,
-            "at most 200 servers and 200 clients"
-        );
-        ensure!(
-            (1280..=65535).contains(&self.mtu),
-            "MTU {} is not in 1280..=65535",
-            self.mtu
-        );
+        ensure!(self.servers <= 200 && self.clients <= 200, "at most 200 servers and 200 clients");
+        ensure!((1280..=65535).contains(&self.mtu), "MTU {} is not in 1280..=65535", self.mtu);
         for name in namespace::reap_leftovers()? {
             eprintln!("removed {name}, left behind by a killed run");
         }
         let mut topology = Topology {
-            node: host(
-                "node",
-                0,
-                Ipv4Addr::new(10, 9, 0, 1),
-                v6(9, 0, 1),
-                Kind::Uplink,
-            )?,
+            node: host("node", 0, Ipv4Addr::new(10, 9, 0, 1), v6(9, 0, 1), Kind::Uplink)?,
             servers: Vec::new(),
             clients: Vec::new(),
-            external: host(
-                "external",
-                0,
-                Ipv4Addr::new(10, 9, 0, 2),
-                v6(9, 0, 2),
-                Kind::Uplink,
-            )?,
+            external: host("external", 0, Ipv4Addr::new(10, 9, 0, 2), v6(9, 0, 2), Kind::Uplink)?,
         };
         for id in 1..=self.servers {
             let (v4, v6) = (Ipv4Addr::new(10, 1, 1, id as u8), v6(1, 1, id));
-            topology
-                .servers
-                .push(host(&format!("server-{id}"), id, v4, v6, Kind::Server)?);
+            topology.servers.push(host(&format!("server-{id}"), id, v4, v6, Kind::Server)?);
         }
         for id in 1..=self.clients {
             let (v4, v6) = (Ipv4Addr::new(10, 1, 2, id as u8), v6(1, 2, id));
-            topology
-                .clients
-                .push(host(&format!("client-{id}"), id, v4, v6, Kind::Client)?);
+            topology.clients.push(host(&format!("client-{id}"), id, v4, v6, Kind::Client)?);
         }
         topology.settings()?;
         topology.links(self.mtu)?;
@@ -164,27 +141,17 @@ pub struct Topology {
 impl Topology {
     /// Five servers, one client pod, complete checksums, MTU 1500.
     pub fn builder() -> Builder {
-        Builder {
-            servers: 5,
-            clients: 1,
-            checksum_offload: false,
-            mtu: 1500,
-        }
+        Builder { servers: 5, clients: 1, checksum_offload: false, mtu: 1500 }
     }
 
     /// All hosts but the node.
     pub fn ends(&self) -> impl Iterator<Item = &Host> {
-        self.servers
-            .iter()
-            .chain(&self.clients)
-            .chain([&self.external])
+        self.servers.iter().chain(&self.clients).chain([&self.external])
     }
 
     /// Names of the node's interfaces other than loopback.
     pub fn node_interfaces(&self) -> Vec<String> {
-        self.ends()
-            .map(|host| host.node_interface.clone())
-            .collect()
+        self.ends().map(|host| host.node_interface.clone()).collect()
     }
 
     fn settings(&self) -> Result<()> {
@@ -217,20 +184,9 @@ impl Topology {
         let lines: Vec<_> = self
             .ends()
             .map(|host| {
-                let node = End {
-                    namespace: &self.node.namespace,
-                    interface: &host.node_interface,
-                    mac: host.gateway_mac,
-                };
-                veth_command(
-                    node,
-                    End {
-                        namespace: &host.namespace,
-                        interface: "eth0",
-                        mac: host.mac,
-                    },
-                    mtu,
-                )
+                let node =
+                    End { namespace: &self.node.namespace, interface: &host.node_interface, mac: host.gateway_mac };
+                veth_command(node, End { namespace: &host.namespace, interface: "eth0", mac: host.mac }, mtu)
             })
             .collect();
         namespace::ip(&lines).context("making the links of the topology")
@@ -241,11 +197,7 @@ impl Topology {
         let end = Instant::now() + Duration::from_secs(5);
         for host in [&self.node].into_iter().chain(self.ends()) {
             while !links_are_up(&host.namespace)? {
-                ensure!(
-                    Instant::now() < end,
-                    "the links of {} did not come up in 5 s",
-                    host.namespace.name()
-                );
+                ensure!(Instant::now() < end, "the links of {} did not come up in 5 s", host.namespace.name());
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
@@ -270,14 +222,8 @@ impl Topology {
                 format!("addr add {POD_GATEWAY_V6}/64 dev {dev} nodad"),
                 format!("route add {}/32 dev {dev} src {}", pod.v4, self.node.v4),
                 format!("route add {}/128 dev {dev} src {}", pod.v6, self.node.v6),
-                format!(
-                    "neigh replace {} lladdr {mac} dev {dev} nud permanent",
-                    pod.v4
-                ),
-                format!(
-                    "neigh replace {} lladdr {mac} dev {dev} nud permanent",
-                    pod.v6
-                ),
+                format!("neigh replace {} lladdr {mac} dev {dev} nud permanent", pod.v4),
+                format!("neigh replace {} lladdr {mac} dev {dev} nud permanent", pod.v6),
             ]);
         }
         let (outside, mac) = (&self.external, mac_text(self.external.mac));
@@ -285,14 +231,8 @@ impl Topology {
             format!("link set {UPLINK} up"),
             format!("addr add {}/24 dev {UPLINK}", self.node.v4),
             format!("addr add {}/64 dev {UPLINK} nodad", self.node.v6),
-            format!(
-                "neigh replace {} lladdr {mac} dev {UPLINK} nud permanent",
-                outside.v4
-            ),
-            format!(
-                "neigh replace {} lladdr {mac} dev {UPLINK} nud permanent",
-                outside.v6
-            ),
+            format!("neigh replace {} lladdr {mac} dev {UPLINK} nud permanent", outside.v4),
+            format!("neigh replace {} lladdr {mac} dev {UPLINK} nud permanent", outside.v6),
             // As on most nodes, what nobody knows leaves by the uplink; the external host does not forward it.
             format!("route add default via {}", outside.v4),
             format!("route add ::/0 via {} dev {UPLINK}", outside.v6),
@@ -306,8 +246,7 @@ impl Topology {
 /// True once no interface of the namespace waits for its carrier.
 fn links_are_up(namespace: &Namespace) -> Result<bool> {
     let output = namespace.run(Command::new("ip").args(["-j", "link", "show", "type", "veth"]))?;
-    let links: Vec<serde_json::Value> =
-        serde_json::from_slice(&output.stdout).context("reading `ip -j link`")?;
+    let links: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).context("reading `ip -j link`")?;
     Ok(links.iter().all(|link| link["operstate"] == "UP"))
 }
 
@@ -329,20 +268,9 @@ fn host(role: &str, id: u16, v4: Ipv4Addr, v6: Ipv6Addr, kind: Kind) -> Result<H
     };
     let (low, node) = (v4.octets()[3], role == "node");
     // Locally administered: 02:kind:0:0:side:number, side 1 on the node.
-    let (mac, gateway_mac) = (
-        [2, kind, 0, 0, 0, low],
-        [2, kind, 0, 0, 1, if kind == 9 { 1 } else { low }],
-    );
+    let (mac, gateway_mac) = ([2, kind, 0, 0, 0, low], [2, kind, 0, 0, 1, if kind == 9 { 1 } else { low }]);
     let mac = if node { gateway_mac } else { mac };
-    Ok(Host {
-        namespace: Namespace::new(role)?,
-        id,
-        v4,
-        v6,
-        mac,
-        gateway_mac,
-        node_interface,
-    })
+    Ok(Host { namespace: Namespace::new(role)?, id, v4, v6, mac, gateway_mac, node_interface })
 }
 
 fn pod_addresses(pod: &Host) -> Result<()> {
@@ -359,11 +287,7 @@ fn pod_addresses(pod: &Host) -> Result<()> {
 }
 
 fn external_addresses(external: &Host) -> Result<()> {
-    let (node_v4, node_v6, mac) = (
-        Ipv4Addr::new(10, 9, 0, 1),
-        v6(9, 0, 1),
-        mac_text(external.gateway_mac),
-    );
+    let (node_v4, node_v6, mac) = (Ipv4Addr::new(10, 9, 0, 1), v6(9, 0, 1), mac_text(external.gateway_mac));
     external.namespace.ip(&[
         "link set eth0 up".into(),
         format!("addr add {}/24 dev eth0", external.v4),

@@ -8,28 +8,7 @@ use std::time::Duration;
 use bpvs_tests::agent::{Agent, Manifests, assert_clean, check_clean};
 use bpvs_tests::namespace::Namespace;
 
-const STAND_IN: &str = r#"#!/bin/sh
-verb=$1
-while [ $# -gt 1 ]; do
-    [ "$1" = --pin-path ] && pins=$2
-    [ "$1" = --manifests ] && manifests=$2
-    shift
-done
-case $verb in
-run)
-    mkdir -p "$pins"
-    [ -e "$pins/m" ] || bpftool map create "$pins/m" type hash key 4 value 4 entries 1 name bpvs_m || exit 3
-    trap 'exit ${END:-0}' TERM
-    echo "attached already" >&2
-    cat "$manifests"/* >&2
-    [ -z "$BROKEN" ] || { echo "broken on purpose" >&2; exit 4; }
-    printf '\033[32m INFO\033[0m bpvs: ready\n' >&2
-    while :; do sleep 0.05; done ;;
-list) echo "net $(readlink /proc/self/ns/net)" ;;
-cleanup) rm -f "$pins/m"; rmdir "$pins" ;;
-*) echo "no such command" >&2; exit 2 ;;
-esac
-"#;
+const STAND_IN: &str = include_str!("../data/stand-in-agent.sh");
 
 struct StandIn {
     _folder: tempfile::TempDir,
@@ -44,41 +23,20 @@ fn stand_in() -> StandIn {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let manifests = Manifests::new().unwrap();
     manifests.write("a.yaml", "kind: Service\n").unwrap();
-    StandIn {
-        _folder: folder,
-        path,
-        manifests,
-    }
+    StandIn { _folder: folder, path, manifests }
 }
 
 #[test]
 fn an_agent_starts_stops_dies_and_starts_again_over_its_pins() {
     let (node, bpvs) = (Namespace::new("node").unwrap(), stand_in());
-    let agent = Agent::builder(&node)
-        .binary(&bpvs.path)
-        .manifests(&bpvs.manifests)
-        .start()
-        .unwrap();
+    let agent = Agent::builder(&node).binary(&bpvs.path).manifests(&bpvs.manifests).start().unwrap();
     let footprint = agent.footprint().unwrap();
     assert_eq!(footprint.maps.len(), 1);
-    assert!(
-        agent.log().text(0).contains("kind: Service"),
-        "{}",
-        agent.log().text(0)
-    );
+    assert!(agent.log().text(0).contains("kind: Service"), "{}", agent.log().text(0));
 
-    let inside = node
-        .enter(|| std::fs::read_link("/proc/thread-self/ns/net"))
-        .unwrap();
-    assert_eq!(
-        agent.command(&["list"]).unwrap(),
-        format!("net {}\n", inside.display())
-    );
-    assert!(
-        node.processes()
-            .unwrap()
-            .contains(&(agent.process().unwrap() as i32))
-    );
+    let inside = node.enter(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap();
+    assert_eq!(agent.command(&["list"]).unwrap(), format!("net {}\n", inside.display()));
+    assert!(node.processes().unwrap().contains(&(agent.process().unwrap() as i32)));
 
     let mark = agent.log().len();
     agent.stop().unwrap();
@@ -88,15 +46,9 @@ fn an_agent_starts_stops_dies_and_starts_again_over_its_pins() {
     agent.start().unwrap();
     let readies = agent.log().text(mark).matches("ready\n").count() + 1;
     assert!(readies >= 2, "{}", agent.log().text(mark));
-    assert_eq!(
-        agent.footprint().unwrap(),
-        footprint,
-        "pins outlived the stop and the SIGKILL"
-    );
+    assert_eq!(agent.footprint().unwrap(), footprint, "pins outlived the stop and the SIGKILL");
 
-    let error = check_clean(agent.pin_path(), &node, &footprint)
-        .unwrap_err()
-        .to_string();
+    let error = check_clean(agent.pin_path(), &node, &footprint).unwrap_err().to_string();
     assert!(error.contains("still pinned"), "{error}");
     agent.cleanup().unwrap();
     assert!(footprint.remaining().unwrap().is_empty());
@@ -105,20 +57,9 @@ fn an_agent_starts_stops_dies_and_starts_again_over_its_pins() {
 #[test]
 fn an_agent_that_ends_early_or_wrongly_is_an_error_with_its_log() {
     let (node, bpvs) = (Namespace::new("node").unwrap(), stand_in());
-    let builder = || {
-        Agent::builder(&node)
-            .binary(&bpvs.path)
-            .manifests(&bpvs.manifests)
-    };
-    let error = builder()
-        .environment("BROKEN", "1")
-        .start()
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("exit status: 4") && error.contains("broken on purpose"),
-        "{error}"
-    );
+    let builder = || Agent::builder(&node).binary(&bpvs.path).manifests(&bpvs.manifests);
+    let error = builder().environment("BROKEN", "1").start().unwrap_err().to_string();
+    assert!(error.contains("exit status: 4") && error.contains("broken on purpose"), "{error}");
 
     let agent = builder().environment("END", "5").start().unwrap();
     let error = agent.stop().unwrap_err().to_string();
@@ -128,20 +69,14 @@ fn an_agent_that_ends_early_or_wrongly_is_an_error_with_its_log() {
 
     agent.start().unwrap();
     let mark = agent.log().len();
-    let error = agent.wait_for_log(mark, "a word", Duration::from_millis(100), |line| {
-        line == "word"
-    });
+    let error = agent.wait_for_log(mark, "a word", Duration::from_millis(100), |line| line == "word");
     assert!(error.unwrap_err().to_string().contains("a word"));
 }
 
 #[test]
 fn a_dropped_agent_leaves_no_process_and_no_pin() {
     let (node, bpvs) = (Namespace::new("node").unwrap(), stand_in());
-    let agent = Agent::builder(&node)
-        .binary(&bpvs.path)
-        .manifests(&bpvs.manifests)
-        .start()
-        .unwrap();
+    let agent = Agent::builder(&node).binary(&bpvs.path).manifests(&bpvs.manifests).start().unwrap();
     let (pins, footprint) = (agent.pin_path().to_owned(), agent.footprint().unwrap());
     assert!(pins.exists());
     drop(agent);
@@ -159,13 +94,9 @@ fn a_dropped_agent_leaves_no_process_and_no_pin() {
 fn manifests_change_in_one_step_and_an_empty_edit_is_an_error() {
     let manifests = Manifests::new().unwrap();
     manifests.write("a.yaml", "weight: 1\n").unwrap();
-    manifests
-        .edit("a.yaml", |text| text.replace('1', "2"))
-        .unwrap();
+    manifests.edit("a.yaml", |text| text.replace('1', "2")).unwrap();
     assert_eq!(manifests.read("a.yaml").unwrap(), "weight: 2\n");
-    manifests
-        .edit("a.yaml", |text| text.replace('7', "8"))
-        .unwrap_err();
+    manifests.edit("a.yaml", |text| text.replace('7', "8")).unwrap_err();
     let copy = Manifests::copy_of(manifests.path()).unwrap();
     assert_eq!(copy.names().unwrap(), ["a.yaml"]);
     copy.remove("a.yaml").unwrap();

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use bpvs_tests::namespace::{End, Namespace, veth};
 use bpvs_tests::packets::{
-    Checksum, Extension, IcmpError, Packet, RawSocket, Summary, Tcp, Transport, flags, protocol,
-    reassemble, verify,
+    Checksum, Extension, IcmpError, Packet, RawSocket, Summary, Tcp, Transport, flags, protocol, reassemble, verify,
 };
 use bpvs_tests::topology::Topology;
 use bpvs_tests::traffic::{Servers, UdpClient};
@@ -14,50 +13,24 @@ use bpvs_tests::traffic::{Servers, UdpClient};
 const SOON: Duration = Duration::from_secs(5);
 
 fn packets() -> Vec<(&'static str, Packet)> {
-    let v4 = Packet::new(
-        "10.1.2.1:4000".parse().unwrap(),
-        "10.1.1.1:5353".parse().unwrap(),
-    );
-    let v6 = Packet::new(
-        "[fd00:1:2::1]:4000".parse().unwrap(),
-        "[fd00:1:1::1]:5353".parse().unwrap(),
-    );
-    let extended = v6
-        .clone()
-        .extension(Extension::HopByHop)
-        .extension(Extension::Routing);
+    let v4 = Packet::new("10.1.2.1:4000".parse().unwrap(), "10.1.1.1:5353".parse().unwrap());
+    let v6 = Packet::new("[fd00:1:2::1]:4000".parse().unwrap(), "[fd00:1:1::1]:5353".parse().unwrap());
+    let extended = v6.clone().extension(Extension::HopByHop).extension(Extension::Routing);
     vec![
         ("IPv4", v4.clone()),
-        (
-            "IPv4 with options",
-            v4.clone().ipv4_options(&[1, 1, 1, 0, 1, 1, 1, 0]),
-        ),
+        ("IPv4 with options", v4.clone().ipv4_options(&[1, 1, 1, 0, 1, 1, 1, 0])),
         ("IPv4 in a VLAN", v4.vlan(7)),
         ("IPv6", v6.clone()),
-        (
-            "IPv6 with extension headers",
-            extended.extension(Extension::DestinationOptions),
-        ),
+        ("IPv6 with extension headers", extended.extension(Extension::DestinationOptions)),
         ("IPv6 in a VLAN", v6.vlan(7)),
     ]
 }
 
 fn transports(packet: &Packet) -> Vec<Transport> {
-    let syn = Tcp {
-        flags: flags::SYN,
-        sequence: 1,
-        acknowledgment: 0,
-        options: &[2, 4, 5, 180],
-    };
+    let syn = Tcp { flags: flags::SYN, sequence: 1, acknowledgment: 0, options: &[2, 4, 5, 180] };
     vec![
         packet.tcp(syn, b""),
-        packet.tcp(
-            Tcp {
-                flags: flags::ACK | flags::PSH,
-                ..syn
-            },
-            b"odd",
-        ),
+        packet.tcp(Tcp { flags: flags::ACK | flags::PSH, ..syn }, b"odd"),
         packet.udp(b""),
         packet.udp(b"odd"),
         packet.udp(&[0xa5; 1400]),
@@ -70,8 +43,7 @@ fn transports(packet: &Packet) -> Vec<Transport> {
 fn what_is_built_is_found_right_and_taken_apart_again() {
     for (what, packet) in packets() {
         for transport in transports(&packet) {
-            let summary = verify(&packet.frame(&transport))
-                .unwrap_or_else(|error| panic!("{what}: {error:#}"));
+            let summary = verify(&packet.frame(&transport)).unwrap_or_else(|error| panic!("{what}: {error:#}"));
             assert_eq!(summary.checksum, Checksum::Right, "{what}");
             assert_eq!(summary.protocol, transport.protocol, "{what}");
             assert_eq!(summary.vlan, what.contains("VLAN").then_some(7), "{what}");
@@ -94,11 +66,7 @@ fn every_flipped_bit_of_the_transport_is_found() {
                 let mut broken = frame.clone();
                 broken[bit / 8] ^= 1 << (bit % 8);
                 let found = verify(&broken);
-                assert!(
-                    found.is_err(),
-                    "{what}, protocol {}, bit {bit}: {found:?}",
-                    transport.protocol
-                );
+                assert!(found.is_err(), "{what}, protocol {}, bit {bit}: {found:?}", transport.protocol);
             }
         }
     }
@@ -121,14 +89,7 @@ fn udp_checksum_zero_is_absent_in_ipv4_and_wrong_in_ipv6() {
         let found = verify(&packet.frame(&packet.udp_without_checksum(b"payload")));
         match what.starts_with("IPv4") {
             true => assert_eq!(found.unwrap().checksum, Checksum::Absent, "{what}"),
-            false => assert!(
-                found
-                    .unwrap_err()
-                    .root_cause()
-                    .to_string()
-                    .contains("checksum 0"),
-                "{what}"
-            ),
+            false => assert!(found.unwrap_err().root_cause().to_string().contains("checksum 0"), "{what}"),
         }
     }
 }
@@ -139,40 +100,24 @@ fn icmp_errors_hold_the_packet_that_they_are_about() {
         let inner = packet.udp(&[7; 64]);
         let whole = packet.ip(&inner);
         let (least, router) = (whole.len() - 64, packet.reversed());
-        for error in [
-            IcmpError::PortUnreachable,
-            IcmpError::HostUnreachable,
-            IcmpError::TooBig(1400),
-            IcmpError::TimeExceeded,
-        ] {
+        for error in
+            [IcmpError::PortUnreachable, IcmpError::HostUnreachable, IcmpError::TooBig(1400), IcmpError::TimeExceeded]
+        {
             for cut in [whole.len(), whole.len() - 1, least] {
                 let frame = router.frame(&router.icmp_error(error, &whole[..cut]));
-                let summary =
-                    verify(&frame).unwrap_or_else(|error| panic!("{what}, {cut}: {error:#}"));
+                let summary = verify(&frame).unwrap_or_else(|error| panic!("{what}, {cut}: {error:#}"));
                 assert_eq!(summary.checksum, Checksum::Right, "{what}");
                 let embedded = summary.embedded.unwrap();
-                assert_eq!(
-                    (embedded.from.port(), embedded.to.port()),
-                    (4000, 5353),
-                    "{what}"
-                );
-                let expected = if cut == whole.len() {
-                    Checksum::Right
-                } else {
-                    Checksum::Incomplete
-                };
+                assert_eq!((embedded.from.port(), embedded.to.port()), (4000, 5353), "{what}");
+                let expected = if cut == whole.len() { Checksum::Right } else { Checksum::Incomplete };
                 assert_eq!(embedded.checksum, expected, "{what}, {cut}");
             }
         }
         // The outer checksum covers the inner packet: make it right again over a broken one.
         let mut broken = whole.clone();
         broken[whole.len() - 1] ^= 1;
-        let error = verify(&router.frame(&router.icmp_error(IcmpError::PortUnreachable, &broken)))
-            .unwrap_err();
-        assert!(
-            format!("{error:#}").contains("the error is about"),
-            "{what}: {error:#}"
-        );
+        let error = verify(&router.frame(&router.icmp_error(IcmpError::PortUnreachable, &broken))).unwrap_err();
+        assert!(format!("{error:#}").contains("the error is about"), "{what}: {error:#}");
     }
 }
 
@@ -217,25 +162,13 @@ fn hostile_bytes_are_errors_and_no_panic() {
 #[test]
 fn frames_cross_a_wire_unchanged_with_their_vlan_tag() {
     let (a, b) = (Namespace::new("a").unwrap(), Namespace::new("b").unwrap());
-    let end = |namespace, last| End {
-        namespace,
-        interface: "eth0",
-        mac: [2, 0, 0, 0, 0, last],
-    };
+    let end = |namespace, last| End { namespace, interface: "eth0", mac: [2, 0, 0, 0, 0, last] };
     veth(end(&a, 1), end(&b, 2), 1500).unwrap();
     for namespace in [&a, &b] {
-        namespace
-            .sysctls(&[
-                ("ipv6/conf/all/disable_ipv6", "1"),
-                ("ipv6/conf/default/disable_ipv6", "1"),
-            ])
-            .unwrap();
+        namespace.sysctls(&[("ipv6/conf/all/disable_ipv6", "1"), ("ipv6/conf/default/disable_ipv6", "1")]).unwrap();
         namespace.ip(&["link set eth0 up".into()]).unwrap();
     }
-    let (out, into) = (
-        RawSocket::open(&a, "eth0").unwrap(),
-        RawSocket::open(&b, "eth0").unwrap(),
-    );
+    let (out, into) = (RawSocket::open(&a, "eth0").unwrap(), RawSocket::open(&b, "eth0").unwrap());
     // The carrier comes a moment after both ends are up.
     let probe = packets()[0].1.clone().hop_limit(1);
     let probe = probe.frame(&probe.udp(b"probe"));
@@ -248,21 +181,12 @@ fn frames_cross_a_wire_unchanged_with_their_vlan_tag() {
         for transport in transports(&packet) {
             let frame = packet.frame(&transport);
             out.send(&frame).unwrap();
-            let (received, _) = into
-                .expect(SOON, |summary| summary.hop_limit == 64)
-                .unwrap();
+            let (received, _) = into.expect(SOON, |summary| summary.hop_limit == 64).unwrap();
             assert_eq!(received, frame, "{what}");
         }
     }
-    assert_eq!(
-        out.receive(Duration::ZERO).unwrap(),
-        None,
-        "a socket does not see what it sends"
-    );
-    let error = into
-        .expect(Duration::from_millis(20), |_| true)
-        .unwrap_err()
-        .to_string();
+    assert_eq!(out.receive(Duration::ZERO).unwrap(), None, "a socket does not see what it sends");
+    let error = into.expect(Duration::from_millis(20), |_| true).unwrap_err().to_string();
     assert!(error.contains("did not come"), "{error}");
 }
 
@@ -282,21 +206,14 @@ fn the_kernel_answers_what_is_built_and_its_packets_are_found_right() {
         let make = |port| {
             let (from, to) = addresses(port);
             let packet = Packet::new(from, to).macs(client.mac, client.gateway_mac);
-            if v6 {
-                packet.extension(Extension::DestinationOptions)
-            } else {
-                packet.ipv4_options(&[1, 1, 1, 0])
-            }
+            if v6 { packet.extension(Extension::DestinationOptions) } else { packet.ipv4_options(&[1, 1, 1, 0]) }
         };
         let answer = |protocol: u8| move |summary: &Summary| summary.protocol == protocol;
 
         let packet = make(5353);
         raw.send(&packet.frame(&packet.udp(b"hello"))).unwrap();
         let (_, found) = raw.expect(SOON, answer(protocol::UDP)).unwrap();
-        assert_eq!(
-            (found.from, found.to),
-            (addresses(5353).1, addresses(5353).0)
-        );
+        assert_eq!((found.from, found.to), (addresses(5353).1, addresses(5353).0));
         assert!(found.payload.starts_with(b"server 1 peer") && found.payload.ends_with(b"hello"));
         // Nobody in the client listens on that port: the client itself answers with an error, which is no answer.
 
@@ -305,29 +222,12 @@ fn the_kernel_answers_what_is_built_and_its_packets_are_found_right() {
         }
         let mut pieces = Vec::new();
         while reassemble(&pieces).is_err() {
-            pieces.push(
-                raw.expect(SOON, |summary| summary.fragment.is_some())
-                    .unwrap()
-                    .0,
-            );
+            pieces.push(raw.expect(SOON, |summary| summary.fragment.is_some()).unwrap().0);
         }
-        assert!(
-            verify(&reassemble(&pieces).unwrap())
-                .unwrap()
-                .payload
-                .ends_with(&[9; 4000])
-        );
+        assert!(verify(&reassemble(&pieces).unwrap()).unwrap().payload.ends_with(&[9; 4000]));
 
         let packet = make(8080);
-        raw.send(&packet.frame(&packet.tcp(
-            Tcp {
-                flags: flags::SYN,
-                sequence: 41,
-                ..Tcp::default()
-            },
-            b"",
-        )))
-        .unwrap();
+        raw.send(&packet.frame(&packet.tcp(Tcp { flags: flags::SYN, sequence: 41, ..Tcp::default() }, b""))).unwrap();
         let (_, found) = raw.expect(SOON, answer(protocol::TCP)).unwrap();
         assert_eq!(found.kind, flags::SYN | flags::ACK);
 
@@ -343,11 +243,7 @@ fn the_kernel_answers_what_is_built_and_its_packets_are_found_right() {
 #[test]
 fn partial_checksums_are_seen_as_wrong_only_with_offload() {
     for offload in [false, true] {
-        let topology = Topology::builder()
-            .servers(1)
-            .checksum_offload(offload)
-            .build()
-            .unwrap();
+        let topology = Topology::builder().servers(1).checksum_offload(offload).build().unwrap();
         let _servers = Servers::everywhere(&topology, 8080, 5353).unwrap();
         let raw = RawSocket::open(&topology.clients[0].namespace, "eth0").unwrap();
         let to = (topology.servers[0].v4, 5353).into();

@@ -34,26 +34,15 @@ impl Footprint {
             let mut objects = bpftool(&["-j", "-f", kind, "show"])?;
             objects.retain(|object| {
                 let paths = object["pinned"].as_array().into_iter().flatten();
-                paths
-                    .filter_map(Value::as_str)
-                    .any(|path| Path::new(path).starts_with(pin_path))
+                paths.filter_map(Value::as_str).any(|path| Path::new(path).starts_with(pin_path))
             });
             Ok(objects)
         };
-        let ids = |objects: &[Value], key: &str| {
-            objects
-                .iter()
-                .filter_map(|object| object[key].as_u64())
-                .collect()
-        };
+        let ids = |objects: &[Value], key: &str| objects.iter().filter_map(|object| object[key].as_u64()).collect();
         let links = pinned("link")?;
         let mut programs: BTreeSet<u64> = ids(&pinned("prog")?, "id");
         programs.extend(ids(&links, "prog_id"));
-        Ok(Self {
-            programs,
-            maps: ids(&pinned("map")?, "id"),
-            links: ids(&links, "id"),
-        })
+        Ok(Self { programs, maps: ids(&pinned("map")?, "id"), links: ids(&links, "id") })
     }
 
     /// True if there is nothing.
@@ -65,11 +54,7 @@ impl Footprint {
     pub fn remaining(&self) -> Result<Self> {
         let alive = |kind, wanted: &BTreeSet<u64>| -> Result<BTreeSet<u64>> {
             let objects = bpftool(&["-j", kind, "show"])?;
-            Ok(objects
-                .iter()
-                .filter_map(|object| object["id"].as_u64())
-                .filter(|id| wanted.contains(id))
-                .collect())
+            Ok(objects.iter().filter_map(|object| object["id"].as_u64()).filter(|id| wanted.contains(id)).collect())
         };
         Ok(Self {
             programs: alive("prog", &self.programs)?,
@@ -97,11 +82,7 @@ pub fn check_clean(pin_path: &Path, namespace: &Namespace, before: &Footprint) -
     }
     let attached = attached(namespace)?;
     if !attached.is_empty() {
-        bail!(
-            "still attached in {}: {}",
-            namespace.name(),
-            attached.join(", ")
-        );
+        bail!("still attached in {}: {}", namespace.name(), attached.join(", "));
     }
     let end = Instant::now() + FREED;
     loop {
@@ -120,32 +101,17 @@ pub fn check_clean(pin_path: &Path, namespace: &Namespace, before: &Footprint) -
 pub fn attached(namespace: &Namespace) -> Result<Vec<String>> {
     namespace.enter(|| {
         let links: Vec<Value> = json(Command::new("ip").args(["-j", "link", "show"]))?;
-        let names: Vec<_> = links
-            .iter()
-            .filter_map(|link| link["ifname"].as_str())
-            .collect();
+        let names: Vec<_> = links.iter().filter_map(|link| link["ifname"].as_str()).collect();
         let mut found = Vec::new();
         for name in names {
-            for (direction, hook) in [
-                ("ingress", TcAttachType::Ingress),
-                ("egress", TcAttachType::Egress),
-            ] {
+            for (direction, hook) in [("ingress", TcAttachType::Ingress), ("egress", TcAttachType::Egress)] {
                 // An older kernel has no TCX, and bpftool may be older than TCX: ask directly.
-                let programs = SchedClassifier::query_tcx(name, hook)
-                    .map(|(_, programs)| programs)
-                    .unwrap_or_default();
+                let programs = SchedClassifier::query_tcx(name, hook).map(|(_, programs)| programs).unwrap_or_default();
                 let ours = programs.iter().filter_map(|program| program.name_as_str());
-                found.extend(
-                    ours.filter(|n| n.starts_with(PROGRAMS))
-                        .map(|n| format!("{name} tcx {direction} {n}")),
-                );
-                let filters = namespace::run(
-                    Command::new("tc").args(["filter", "show", "dev", name, direction]),
-                )?;
+                found.extend(ours.filter(|n| n.starts_with(PROGRAMS)).map(|n| format!("{name} tcx {direction} {n}")));
+                let filters = namespace::run(Command::new("tc").args(["filter", "show", "dev", name, direction]))?;
                 let text = String::from_utf8_lossy(&filters.stdout).into_owned();
-                let ours = text
-                    .split_whitespace()
-                    .filter(|word| word.starts_with(PROGRAMS));
+                let ours = text.split_whitespace().filter(|word| word.starts_with(PROGRAMS));
                 found.extend(ours.map(|program| format!("{name} clsact {direction} {program}")));
             }
         }
@@ -159,9 +125,7 @@ fn bpftool(arguments: &[&str]) -> Result<Vec<Value>> {
 
 fn json(command: &mut Command) -> Result<Vec<Value>> {
     let output = namespace::run(command)?;
-    match serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("reading the output of {command:?}"))?
-    {
+    match serde_json::from_slice(&output.stdout).with_context(|| format!("reading the output of {command:?}"))? {
         Value::Array(objects) => Ok(objects),
         other => bail!("{command:?} printed {other}, not a list"),
     }

@@ -38,10 +38,7 @@ impl Log {
         let end = Instant::now() + deadline;
         let mut lines = self.lines();
         loop {
-            if lines[mark.min(lines.len())..]
-                .iter()
-                .any(|line| wanted(line))
-            {
+            if lines[mark.min(lines.len())..].iter().any(|line| wanted(line)) {
                 return true;
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -56,18 +53,16 @@ impl Log {
     /// Reads a process's stderr to its end, on a thread.
     pub(super) fn follow(&self, stderr: ChildStderr) -> Result<()> {
         let log = self.clone();
-        std::thread::Builder::new()
-            .name("agent log".into())
-            .spawn(move || {
-                for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-                    let mut lines = log.lines();
-                    if lines.len() < KEPT {
-                        lines.push(without_colours(&String::from_utf8_lossy(&line)));
-                    }
-                    drop(lines);
-                    log.shared.1.notify_all();
+        std::thread::Builder::new().name("agent log".into()).spawn(move || {
+            for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+                let mut lines = log.lines();
+                if lines.len() < KEPT {
+                    lines.push(without_colours(&String::from_utf8_lossy(&line)));
                 }
-            })?;
+                drop(lines);
+                log.shared.1.notify_all();
+            }
+        })?;
         Ok(())
     }
 
@@ -78,13 +73,8 @@ impl Log {
 
 /// True if the line holds the word `ready`, and not as `not ready`. (`already` holds the letters.)
 pub(super) fn says_ready(line: &str) -> bool {
-    let words: Vec<_> = line
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .collect();
-    let place = words
-        .iter()
-        .position(|word| word.eq_ignore_ascii_case("ready"));
+    let words: Vec<_> = line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let place = words.iter().position(|word| word.eq_ignore_ascii_case("ready"));
     place.is_some_and(|place| place == 0 || !words[place - 1].eq_ignore_ascii_case("not"))
 }
 
@@ -94,9 +84,7 @@ fn without_colours(line: &str) -> String {
     let mut rest = line;
     while let Some((before, after)) = rest.split_once("\u{1b}[") {
         clean.push_str(before);
-        let end = after
-            .find(|c: char| c.is_ascii_alphabetic())
-            .map_or(after.len(), |at| at + 1);
+        let end = after.find(|c: char| c.is_ascii_alphabetic()).map_or(after.len(), |at| at + 1);
         rest = &after[end..];
     }
     clean + rest
@@ -118,10 +106,7 @@ mod tests {
 
     #[test]
     fn colours_are_removed() {
-        assert_eq!(
-            without_colours("\u{1b}[2m12:00\u{1b}[0m \u{1b}[32m INFO\u{1b}[0m ready"),
-            "12:00  INFO ready"
-        );
+        assert_eq!(without_colours("\u{1b}[2m12:00\u{1b}[0m \u{1b}[32m INFO\u{1b}[0m ready"), "12:00  INFO ready");
         assert_eq!(without_colours("cut \u{1b}[3"), "cut ");
     }
 }

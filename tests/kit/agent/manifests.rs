@@ -16,9 +16,7 @@ pub struct Manifests {
 impl Manifests {
     /// An empty folder.
     pub fn new() -> Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("bpvs-manifests-")
-            .tempdir()?;
+        let folder = tempfile::Builder::new().prefix("bpvs-manifests-").tempdir()?;
         let live = folder.path().join("live");
         fs::create_dir(&live)?;
         Ok(Self { folder, live })
@@ -32,21 +30,13 @@ impl Manifests {
             false => vec![source.to_owned()],
             true => {
                 let entries = fs::read_dir(source).with_context(context)?;
-                entries
-                    .map(|entry| Ok(entry?.path()))
-                    .collect::<Result<Vec<_>>>()?
+                entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?
             }
         };
         let mut copied = 0;
         for file in files {
-            let yaml = file
-                .extension()
-                .is_some_and(|end| end == "yaml" || end == "yml");
-            let Some(name) = file
-                .file_name()
-                .and_then(|name| name.to_str())
-                .filter(|_| yaml)
-            else {
+            let yaml = file.extension().is_some_and(|end| end == "yaml" || end == "yml");
+            let Some(name) = file.file_name().and_then(|name| name.to_str()).filter(|_| yaml) else {
                 continue;
             };
             manifests.write(name, &fs::read_to_string(&file).with_context(context)?)?;
@@ -76,8 +66,7 @@ impl Manifests {
         // Written outside the watched folder, then renamed into it: nobody sees half a file.
         let staged = self.folder.path().join("staged");
         fs::write(&staged, text)?;
-        fs::rename(&staged, self.live.join(name))
-            .with_context(|| format!("writing manifest {name}"))
+        fs::rename(&staged, self.live.join(name)).with_context(|| format!("writing manifest {name}"))
     }
 
     /// Reads a file.
@@ -89,10 +78,7 @@ impl Manifests {
     pub fn edit(&self, name: &str, change: impl FnOnce(&str) -> String) -> Result<()> {
         let before = self.read(name)?;
         let after = change(&before);
-        ensure!(
-            after != before,
-            "the edit of manifest {name} changed nothing"
-        );
+        ensure!(after != before, "the edit of manifest {name} changed nothing");
         self.write(name, &after)
     }
 

@@ -36,31 +36,18 @@ const COMMAND: Duration = Duration::from_secs(20);
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("BPVS_BIN") {
         let path = PathBuf::from(path);
-        ensure!(
-            path.is_file(),
-            "BPVS_BIN is {}, where there is no file",
-            path.display()
-        );
+        ensure!(path.is_file(), "BPVS_BIN is {}, where there is no file", path.display());
         return Ok(path);
     }
     let here = std::env::current_exe().context("finding this program's own path")?;
     // target/debug/deps/test-123 or target/debug/bpvs-demo.
-    let candidates: Vec<_> = here
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|folder| folder.join("bpvs"))
-        .collect();
-    candidates
-        .iter()
-        .find(|path| path.is_file())
-        .cloned()
-        .ok_or_else(|| {
-            anyhow!(
-                "no bpvs binary at {}; build it (`cargo build -p lb-userspace`) or set BPVS_BIN",
-                candidates[0].display()
-            )
-        })
+    let candidates: Vec<_> = here.ancestors().skip(1).take(2).map(|folder| folder.join("bpvs")).collect();
+    candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
+        anyhow!(
+            "no bpvs binary at {}; build it (`cargo build -p lb-userspace`) or set BPVS_BIN",
+            candidates[0].display()
+        )
+    })
 }
 
 /// How to run the agent.
@@ -118,16 +105,7 @@ impl<'a> Builder<'a> {
         let what = format!("agent with pins in {}", pin_path.display());
         let ((), guard) = cleanup::create(what, || Ok(()), undo)?;
         let (node, arguments, environment) = (self.node, self.arguments, self.environment);
-        Ok(Agent {
-            node,
-            binary,
-            arguments,
-            environment,
-            pin_path,
-            child,
-            log: Log::default(),
-            _guard: guard,
-        })
+        Ok(Agent { node, binary, arguments, environment, pin_path, child, log: Log::default(), _guard: guard })
     }
 
     /// Starts it and waits until its first complete state is programmed.
@@ -154,12 +132,7 @@ pub struct Agent<'a> {
 impl<'a> Agent<'a> {
     /// An agent for this node. Say where its Services come from, then start it.
     pub fn builder(node: &'a Namespace) -> Builder<'a> {
-        Builder {
-            node,
-            binary: None,
-            arguments: Vec::new(),
-            environment: Vec::new(),
-        }
+        Builder { node, binary: None, arguments: Vec::new(), environment: Vec::new() }
     }
 
     /// Its pin folder, on a BPF file system.
@@ -184,28 +157,12 @@ impl<'a> Agent<'a> {
         ensure!(child.is_none(), "the agent already runs");
         let mark = self.log.len();
         let mut command = Command::new(&self.binary);
-        command
-            .arg("run")
-            .args(&self.arguments)
-            .arg("--pin-path")
-            .arg(&self.pin_path);
-        command
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .env("NO_COLOR", "1");
+        command.arg("run").args(&self.arguments).arg("--pin-path").arg(&self.pin_path);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value))).env("NO_COLOR", "1");
         // Its own process group: Ctrl-C in a terminal is for us, and we end it in order.
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        let mut started = self
-            .node
-            .spawn(&mut command)
-            .with_context(|| format!("starting {command:?}"))?;
-        let stderr = started
-            .stderr
-            .take()
-            .ok_or_else(|| anyhow!("the agent has no stderr"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        let mut started = self.node.spawn(&mut command).with_context(|| format!("starting {command:?}"))?;
+        let stderr = started.stderr.take().ok_or_else(|| anyhow!("the agent has no stderr"))?;
         self.log.follow(stderr)?;
         *child = Some(started);
         Ok(mark)
@@ -227,16 +184,10 @@ impl<'a> Agent<'a> {
                 return Ok(());
             }
             if let Some(status) = ended {
-                bail!(
-                    "the agent ended ({status}) while waiting for {what}; its log:\n{}",
-                    self.log.text(mark)
-                );
+                bail!("the agent ended ({status}) while waiting for {what}; its log:\n{}", self.log.text(mark));
             }
             if Instant::now() >= end {
-                bail!(
-                    "waited {deadline:?} in vain for {what}; the agent's log:\n{}",
-                    self.log.text(mark)
-                );
+                bail!("waited {deadline:?} in vain for {what}; the agent's log:\n{}", self.log.text(mark));
             }
         }
     }
@@ -265,13 +216,9 @@ impl<'a> Agent<'a> {
         let child = self.child().take();
         let mut child = child.ok_or_else(|| anyhow!("the agent does not run"))?;
         kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM)?;
-        let status = wait(&mut child, COMMAND)
-            .with_context(|| format!("after SIGTERM; log:\n{}", self.log.text(mark)))?;
-        ensure!(
-            status.success(),
-            "the agent ended with {status} after SIGTERM; its log:\n{}",
-            self.log.text(mark)
-        );
+        let status =
+            wait(&mut child, COMMAND).with_context(|| format!("after SIGTERM; log:\n{}", self.log.text(mark)))?;
+        ensure!(status.success(), "the agent ended with {status} after SIGTERM; its log:\n{}", self.log.text(mark));
         Ok(())
     }
 
@@ -291,12 +238,7 @@ impl<'a> Agent<'a> {
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         if !output.status.success() {
             let stderr = String::from_utf8_lossy(&output.stderr);
-            bail!(
-                "bpvs {}: {}: {}{stdout}",
-                arguments.join(" "),
-                output.status,
-                stderr
-            );
+            bail!("bpvs {}: {}: {}{stdout}", arguments.join(" "), output.status, stderr);
         }
         Ok(stdout)
     }
@@ -304,14 +246,8 @@ impl<'a> Agent<'a> {
     /// The same, whatever the exit code.
     pub fn output(&self, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new(&self.binary);
-        command
-            .args(arguments)
-            .arg("--pin-path")
-            .arg(&self.pin_path)
-            .env("NO_COLOR", "1");
-        self.node
-            .enter(|| output(&mut command, COMMAND))
-            .with_context(|| format!("bpvs {}", arguments.join(" ")))
+        command.args(arguments).arg("--pin-path").arg(&self.pin_path).env("NO_COLOR", "1");
+        self.node.enter(|| output(&mut command, COMMAND)).with_context(|| format!("bpvs {}", arguments.join(" ")))
     }
 
     /// What of it is in the kernel now.
@@ -345,18 +281,10 @@ fn remove(child: &Mutex<Option<Child>>, binary: &Path, namespace: &Path, pin_pat
         let mut net = OsString::from("--net=");
         net.push(namespace);
         let mut nsenter = Command::new("nsenter");
-        nsenter
-            .arg(net)
-            .arg(binary)
-            .args(["cleanup", "--pin-path"])
-            .arg(pin_path)
-            .env("NO_COLOR", "1");
+        nsenter.arg(net).arg(binary).args(["cleanup", "--pin-path"]).arg(pin_path).env("NO_COLOR", "1");
         match output(&mut nsenter, COMMAND) {
             Ok(output) if output.status.success() => {}
-            Ok(output) => eprintln!(
-                "bpvs cleanup: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            ),
+            Ok(output) => eprintln!("bpvs cleanup: {}", String::from_utf8_lossy(&output.stderr).trim()),
             Err(error) => eprintln!("bpvs cleanup: {error:#}"),
         }
     }

@@ -29,18 +29,10 @@ pub(super) fn mount() -> Result<()> {
     let _locked = Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, error)| error)
         .with_context(|| format!("locking {}", path.display()))?;
-    let kind = statfs(ROOT)
-        .with_context(|| format!("looking at {ROOT}"))?
-        .filesystem_type();
+    let kind = statfs(ROOT).with_context(|| format!("looking at {ROOT}"))?.filesystem_type();
     if kind != BPF_FS_MAGIC {
-        mount_file_system(
-            Some("bpffs"),
-            ROOT,
-            Some("bpf"),
-            MsFlags::empty(),
-            None::<&str>,
-        )
-        .with_context(|| format!("mounting the BPF file system on {ROOT}; this needs root"))?;
+        mount_file_system(Some("bpffs"), ROOT, Some("bpf"), MsFlags::empty(), None::<&str>)
+            .with_context(|| format!("mounting the BPF file system on {ROOT}; this needs root"))?;
     }
     Ok(())
 }
@@ -62,9 +54,7 @@ pub fn reap_leftovers() -> Result<Vec<PathBuf>> {
     for entry in directory {
         let entry = entry?;
         let name = entry.file_name();
-        let owner = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok());
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok());
         // Another run may reap it at the same time.
         if owner.is_some_and(|owner| !is_alive(owner)) && unpin(&entry.path()).is_ok() {
             reaped.push(entry.path());

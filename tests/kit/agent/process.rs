@@ -15,10 +15,7 @@ pub(super) fn wait(child: &mut Child, deadline: Duration) -> Result<ExitStatus> 
         if Instant::now() >= end {
             child.kill()?;
             child.wait()?;
-            bail!(
-                "process {} did not end within {deadline:?} and was killed",
-                child.id()
-            );
+            bail!("process {} did not end within {deadline:?} and was killed", child.id());
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -26,22 +23,12 @@ pub(super) fn wait(child: &mut Child, deadline: Duration) -> Result<ExitStatus> 
 
 /// Runs a program to its end, killing it at the deadline.
 pub(super) fn output(command: &mut Command, deadline: Duration) -> Result<Output> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let stdout = read_all(child.stdout.take());
     let stderr = read_all(child.stderr.take());
     let status = wait(&mut child, deadline)?;
-    let joined = |reader: std::thread::JoinHandle<Vec<u8>>| {
-        reader.join().map_err(|_| anyhow!("a reader panicked"))
-    };
-    Ok(Output {
-        status,
-        stdout: joined(stdout)?,
-        stderr: joined(stderr)?,
-    })
+    let joined = |reader: std::thread::JoinHandle<Vec<u8>>| reader.join().map_err(|_| anyhow!("a reader panicked"));
+    Ok(Output { status, stdout: joined(stdout)?, stderr: joined(stderr)? })
 }
 
 fn read_all(from: Option<impl std::io::Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {

@@ -2,9 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use etherparse::{
-    IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader,
-};
+use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader};
 
 use super::transport::Transport;
 
@@ -35,8 +33,7 @@ impl Extension {
             // PadN over four bytes.
             Self::HopByHop | Self::DestinationOptions => [1, 4, 0, 0, 0, 0],
         };
-        let header = Ipv6RawExtHeader::new_raw(IpNumber(next), &payload)
-            .expect("six bytes are a valid length");
+        let header = Ipv6RawExtHeader::new_raw(IpNumber(next), &payload).expect("six bytes are a valid length");
         header.to_bytes().to_vec()
     }
 }
@@ -108,12 +105,7 @@ impl Packet {
 
     /// The same packet in the other direction.
     pub fn reversed(&self) -> Self {
-        Self {
-            from: self.to,
-            to: self.from,
-            macs: (self.macs.1, self.macs.0),
-            ..self.clone()
-        }
+        Self { from: self.to, to: self.from, macs: (self.macs.1, self.macs.0), ..self.clone() }
     }
 
     /// One frame.
@@ -126,8 +118,7 @@ impl Packet {
         match self.to.ip() {
             IpAddr::V4(_) => self.ipv4(transport.protocol, &transport.bytes, 0, false),
             IpAddr::V6(_) => {
-                let (first, payload) =
-                    chain(&self.extensions, transport.protocol, &transport.bytes);
+                let (first, payload) = chain(&self.extensions, transport.protocol, &transport.bytes);
                 self.ipv6(first, &payload)
             }
         }
@@ -136,18 +127,10 @@ impl Packet {
     /// Several frames, each with at most `size` bytes behind the IP header (IPv6: behind the fragment header); `size`
     /// is a multiple of eight.
     pub fn fragments(&self, transport: &Transport, size: usize) -> Vec<Vec<u8>> {
-        assert!(
-            size > 0 && size.is_multiple_of(8),
-            "fragments are cut at multiples of eight bytes, not {size}"
-        );
+        assert!(size > 0 && size.is_multiple_of(8), "fragments are cut at multiples of eight bytes, not {size}");
         // RFC 8200 4.5: up to the routing header goes into each fragment, the rest is fragmented.
-        let split = self
-            .extensions
-            .iter()
-            .position(|&extension| extension == Extension::DestinationOptions);
-        let (each, rest) = self
-            .extensions
-            .split_at(split.unwrap_or(self.extensions.len()));
+        let split = self.extensions.iter().position(|&extension| extension == Extension::DestinationOptions);
+        let (each, rest) = self.extensions.split_at(split.unwrap_or(self.extensions.len()));
         let (protocol, whole) = match self.to.ip() {
             IpAddr::V4(_) => (transport.protocol, transport.bytes.clone()),
             IpAddr::V6(_) => chain(rest, transport.protocol, &transport.bytes),
@@ -160,8 +143,7 @@ impl Packet {
                 return self.ethernet(self.ipv4(protocol, piece, units, more));
             }
             let units = IpFragOffset::try_new(units).expect("the offset fits 13 bits");
-            let header =
-                Ipv6FragmentHeader::new(IpNumber(protocol), units, more, self.identification);
+            let header = Ipv6FragmentHeader::new(IpNumber(protocol), units, more, self.identification);
             let (first, payload) = chain(each, 44, &[&header.to_bytes(), piece].concat());
             self.ethernet(self.ipv6(first, &payload))
         };
@@ -183,14 +165,9 @@ impl Packet {
             fragment_offset: IpFragOffset::try_new(fragment).expect("the offset fits 13 bits"),
             ..Ipv4Header::default()
         };
-        header.options = self
-            .options
-            .as_slice()
-            .try_into()
-            .expect("IPv4 options: at most 40 bytes, a multiple of four");
-        header
-            .set_payload_len(payload.len())
-            .expect("the payload fits a packet");
+        header.options =
+            self.options.as_slice().try_into().expect("IPv4 options: at most 40 bytes, a multiple of four");
+        header.set_payload_len(payload.len()).expect("the payload fits a packet");
         header.header_checksum = header.calc_header_checksum();
         [&header.to_bytes(), payload].concat()
     }
@@ -206,9 +183,7 @@ impl Packet {
             destination: to.octets(),
             ..Ipv6Header::default()
         };
-        header
-            .set_payload_length(payload.len())
-            .expect("the payload fits a packet");
+        header.set_payload_length(payload.len()).expect("the payload fits a packet");
         [&header.to_bytes(), payload].concat()
     }
 

@@ -39,10 +39,7 @@ mod tests {
     #[test]
     fn the_published_values_hold() {
         // RFC 1071, section 3: the sum of this example is 0xddf2.
-        assert_eq!(
-            ones_complement(&[&[0, 1, 0xf2, 3, 0xf4, 0xf5, 0xf6, 0xf7]]),
-            !0xddf2
-        );
+        assert_eq!(ones_complement(&[&[0, 1, 0xf2, 3, 0xf4, 0xf5, 0xf6, 0xf7]]), !0xddf2);
         // RFC 3720, appendix B.4.
         assert_eq!(crc32c(&[&[0; 32]]), 0x8a91_36aa);
         assert_eq!(crc32c(&[&[0xff; 32]]), 0x62a8_ab43);

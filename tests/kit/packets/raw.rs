@@ -26,12 +26,7 @@ impl RawSocket {
         let index = namespace.interface_index(interface)?;
         let fd = namespace.enter(|| {
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-            socket(
-                AddressFamily::Packet,
-                SockType::Raw,
-                flags,
-                None::<SockProtocol>,
-            )
+            socket(AddressFamily::Packet, SockType::Raw, flags, None::<SockProtocol>)
         });
         let fd = fd.context("opening a packet socket; this needs root")?;
         switch_on(&fd, libc::PACKET_AUXDATA).context("PACKET_AUXDATA")?;
@@ -43,26 +38,17 @@ impl RawSocket {
         address.sll_ifindex = index as i32;
         // SAFETY: the pointer and length describe `address`, which outlives the call.
         let bound = unsafe {
-            libc::bind(
-                fd.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
+            libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t)
         };
         check(bound).with_context(|| format!("binding to {interface}"))?;
-        Ok(Self {
-            fd,
-            interface: format!("{interface} of {}", namespace.name()),
-        })
+        Ok(Self { fd, interface: format!("{interface} of {}", namespace.name()) })
     }
 
     /// Sends one frame.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         // SAFETY: the pointer and length describe `frame`, which outlives the call.
-        let sent =
-            unsafe { libc::send(self.fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        let sent = check(sent)
-            .with_context(|| format!("sending {} bytes on {}", frame.len(), self.interface))?;
+        let sent = unsafe { libc::send(self.fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        let sent = check(sent).with_context(|| format!("sending {} bytes on {}", frame.len(), self.interface))?;
         if sent as usize != frame.len() {
             bail!("{sent} of {} bytes sent on {}", frame.len(), self.interface);
         }
@@ -80,8 +66,7 @@ impl RawSocket {
             if left.is_zero() {
                 return Ok(None);
             }
-            let timeout =
-                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+            let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
             let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
             match poll(&mut fds, timeout) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
@@ -94,37 +79,21 @@ impl RawSocket {
 
     /// The next received frame that is right and `wanted`, with what is in it. Frames of other protocols are passed
     /// over; an IP frame with a wrong checksum is an error.
-    pub fn expect(
-        &self,
-        deadline: Duration,
-        wanted: impl Fn(&Summary) -> bool,
-    ) -> Result<(Vec<u8>, Summary)> {
+    pub fn expect(&self, deadline: Duration, wanted: impl Fn(&Summary) -> bool) -> Result<(Vec<u8>, Summary)> {
         let end = Instant::now() + deadline;
         let mut others = Vec::new();
         while let Some(frame) = self.receive(end.saturating_duration_since(Instant::now()))? {
-            let kind = frame.get(if frame.get(12..14) == Some(&[0x81, 0]) {
-                16..18
-            } else {
-                12..14
-            });
+            let kind = frame.get(if frame.get(12..14) == Some(&[0x81, 0]) { 16..18 } else { 12..14 });
             if !matches!(kind, Some([0x08, 0x00] | [0x86, 0xdd])) {
                 continue;
             }
-            let summary = verify(&frame)
-                .with_context(|| format!("received on {}: {frame:02x?}", self.interface))?;
+            let summary = verify(&frame).with_context(|| format!("received on {}: {frame:02x?}", self.interface))?;
             if wanted(&summary) {
                 return Ok((frame, summary));
             }
-            others.push(format!(
-                "{} -> {} protocol {}",
-                summary.from, summary.to, summary.protocol
-            ));
+            others.push(format!("{} -> {} protocol {}", summary.from, summary.to, summary.protocol));
         }
-        bail!(
-            "the packet did not come to {} within {deadline:?}; others: [{}]",
-            self.interface,
-            others.join(", ")
-        )
+        bail!("the packet did not come to {} within {deadline:?}; others: [{}]", self.interface, others.join(", "))
     }
 
     fn read(&self) -> Result<Option<Vec<u8>>> {
@@ -133,10 +102,7 @@ impl RawSocket {
         let mut control = [0_u64; 16];
         // SAFETY: msghdr is plain integers and pointers, for which all zeros is a value.
         let mut message: libc::msghdr = unsafe { zeroed() };
-        let mut piece = libc::iovec {
-            iov_base: frame.as_mut_ptr().cast(),
-            iov_len: frame.len(),
-        };
+        let mut piece = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
         message.msg_iov = &raw mut piece;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
@@ -145,12 +111,7 @@ impl RawSocket {
         let count = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
         let count = match check(count) {
             Ok(count) => count as usize,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 return Ok(None);
             }
             Err(error) => {
@@ -195,11 +156,7 @@ unsafe fn vlan_tag(message: &libc::msghdr) -> Option<[u8; 4]> {
         let (level, kind) = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
         if level == libc::SOL_PACKET && kind == libc::PACKET_AUXDATA {
             // SAFETY: the data of this message is a tpacket_auxdata, which the kernel wrote whole.
-            let data = unsafe {
-                libc::CMSG_DATA(header)
-                    .cast::<libc::tpacket_auxdata>()
-                    .read_unaligned()
-            };
+            let data = unsafe { libc::CMSG_DATA(header).cast::<libc::tpacket_auxdata>().read_unaligned() };
             if data.tp_status & libc::TP_STATUS_VLAN_VALID != 0 {
                 let known = data.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
                 let kind = if known { data.tp_vlan_tpid } else { 0x8100 };
@@ -215,9 +172,5 @@ unsafe fn vlan_tag(message: &libc::msghdr) -> Option<[u8; 4]> {
 }
 
 fn check<T: PartialOrd + From<i8>>(result: T) -> io::Result<T> {
-    if result < T::from(0) {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < T::from(0) { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -68,34 +68,25 @@ impl Packet {
         let has = |bit| fields.flags & bit != 0;
         (header.fin, header.syn, header.rst) = (has(flags::FIN), has(flags::SYN), has(flags::RST));
         (header.psh, header.ack, header.urg) = (has(flags::PSH), has(flags::ACK), has(flags::URG));
-        header
-            .set_options_raw(fields.options)
-            .expect("TCP options are at most 40 bytes");
+        header.set_options_raw(fields.options).expect("TCP options are at most 40 bytes");
         let checksum = match self.addresses() {
             Addresses::V4(from, to) => header.calc_checksum_ipv4_raw(from, to, payload),
             Addresses::V6(from, to) => header.calc_checksum_ipv6_raw(from, to, payload),
         };
         header.checksum = checksum.expect("the segment fits a packet");
-        Transport {
-            protocol: protocol::TCP,
-            bytes: [&header.to_bytes(), payload].concat(),
-        }
+        Transport { protocol: protocol::TCP, bytes: [&header.to_bytes(), payload].concat() }
     }
 
     /// A UDP datagram.
     pub fn udp(&self, payload: &[u8]) -> Transport {
         let (from, to) = (self.from.port(), self.to.port());
-        let mut header = UdpHeader::without_ipv4_checksum(from, to, payload.len())
-            .expect("the datagram fits a packet");
+        let mut header = UdpHeader::without_ipv4_checksum(from, to, payload.len()).expect("the datagram fits a packet");
         let checksum = match self.addresses() {
             Addresses::V4(from, to) => header.calc_checksum_ipv4_raw(from, to, payload),
             Addresses::V6(from, to) => header.calc_checksum_ipv6_raw(from, to, payload),
         };
         header.checksum = checksum.expect("the datagram fits a packet");
-        Transport {
-            protocol: protocol::UDP,
-            bytes: [&header.to_bytes(), payload].concat(),
-        }
+        Transport { protocol: protocol::UDP, bytes: [&header.to_bytes(), payload].concat() }
     }
 
     /// A UDP datagram whose checksum field is 0: allowed in IPv4 only.
@@ -116,10 +107,7 @@ impl Packet {
         let checksum = crc32c(&[&bytes]);
         // RFC 9260, appendix A: the only field that goes least significant byte first.
         bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
-        Transport {
-            protocol: protocol::SCTP,
-            bytes,
-        }
+        Transport { protocol: protocol::SCTP, bytes }
     }
 
     /// An ICMP error about `embedded`, an IP packet from its IP header on, whole or cut.
@@ -128,36 +116,22 @@ impl Packet {
             Addresses::V4(..) => {
                 use icmpv4::{DestUnreachableHeader as Unreachable, TimeExceededCode};
                 let kind = match error {
-                    IcmpError::PortUnreachable => {
-                        Icmpv4Type::DestinationUnreachable(Unreachable::Port)
-                    }
-                    IcmpError::HostUnreachable => {
-                        Icmpv4Type::DestinationUnreachable(Unreachable::Host)
-                    }
+                    IcmpError::PortUnreachable => Icmpv4Type::DestinationUnreachable(Unreachable::Port),
+                    IcmpError::HostUnreachable => Icmpv4Type::DestinationUnreachable(Unreachable::Host),
                     IcmpError::TooBig(next_hop_mtu) => {
-                        Icmpv4Type::DestinationUnreachable(Unreachable::FragmentationNeeded {
-                            next_hop_mtu,
-                        })
+                        Icmpv4Type::DestinationUnreachable(Unreachable::FragmentationNeeded { next_hop_mtu })
                     }
-                    IcmpError::TimeExceeded => {
-                        Icmpv4Type::TimeExceeded(TimeExceededCode::TtlExceededInTransit)
-                    }
+                    IcmpError::TimeExceeded => Icmpv4Type::TimeExceeded(TimeExceededCode::TtlExceededInTransit),
                 };
                 self.icmpv4(kind, embedded)
             }
             Addresses::V6(..) => {
                 use icmpv6::{DestUnreachableCode as Unreachable, TimeExceededCode};
                 let kind = match error {
-                    IcmpError::PortUnreachable => {
-                        Icmpv6Type::DestinationUnreachable(Unreachable::Port)
-                    }
-                    IcmpError::HostUnreachable => {
-                        Icmpv6Type::DestinationUnreachable(Unreachable::Address)
-                    }
+                    IcmpError::PortUnreachable => Icmpv6Type::DestinationUnreachable(Unreachable::Port),
+                    IcmpError::HostUnreachable => Icmpv6Type::DestinationUnreachable(Unreachable::Address),
                     IcmpError::TooBig(mtu) => Icmpv6Type::PacketTooBig { mtu: mtu.into() },
-                    IcmpError::TimeExceeded => {
-                        Icmpv6Type::TimeExceeded(TimeExceededCode::HopLimitExceeded)
-                    }
+                    IcmpError::TimeExceeded => Icmpv6Type::TimeExceeded(TimeExceededCode::HopLimitExceeded),
                 };
                 self.icmpv6(kind, embedded)
             }
@@ -175,22 +149,13 @@ impl Packet {
 
     fn icmpv4(&self, kind: Icmpv4Type, payload: &[u8]) -> Transport {
         let header = Icmpv4Header::with_checksum(kind, payload);
-        Transport {
-            protocol: protocol::ICMP,
-            bytes: [&header.to_bytes(), payload].concat(),
-        }
+        Transport { protocol: protocol::ICMP, bytes: [&header.to_bytes(), payload].concat() }
     }
 
     fn icmpv6(&self, kind: Icmpv6Type, payload: &[u8]) -> Transport {
-        let Addresses::V6(from, to) = self.addresses() else {
-            unreachable!("ICMPv6 over IPv4")
-        };
-        let header =
-            Icmpv6Header::with_checksum(kind, from, to, payload).expect("the error fits a packet");
-        Transport {
-            protocol: protocol::ICMPV6,
-            bytes: [&header.to_bytes(), payload].concat(),
-        }
+        let Addresses::V6(from, to) = self.addresses() else { unreachable!("ICMPv6 over IPv4") };
+        let header = Icmpv6Header::with_checksum(kind, from, to, payload).expect("the error fits a packet");
+        Transport { protocol: protocol::ICMPV6, bytes: [&header.to_bytes(), payload].concat() }
     }
 
     fn addresses(&self) -> Addresses {

@@ -63,15 +63,9 @@ pub fn verify(frame: &[u8]) -> Result<Summary> {
         at = 18;
     }
     let packet = &frame[at..];
-    ensure!(
-        matches!(kind, 0x0800 | 0x86dd),
-        "EtherType {kind:#06x} is not IP"
-    );
+    ensure!(matches!(kind, 0x0800 | 0x86dd), "EtherType {kind:#06x} is not IP");
     let version = packet.first().map(|byte| byte >> 4);
-    ensure!(
-        version == Some(if kind == 0x0800 { 4 } else { 6 }),
-        "EtherType {kind:#06x} with IP version {version:?}"
-    );
+    ensure!(version == Some(if kind == 0x0800 { 4 } else { 6 }), "EtherType {kind:#06x} with IP version {version:?}");
     let mut summary = ip(packet, false)?;
     summary.vlan = vlan;
     summary.macs = (frame[6..12].try_into()?, frame[..6].try_into()?);
@@ -85,42 +79,20 @@ pub fn reassemble(frames: &[Vec<u8>]) -> Result<Vec<u8>> {
     for frame in frames {
         pieces.push(verify(frame)?);
     }
-    let of = |piece: &Summary| {
-        (
-            piece.from.ip(),
-            piece.to.ip(),
-            piece.next_header,
-            piece.identification,
-        )
-    };
+    let of = |piece: &Summary| (piece.from.ip(), piece.to.ip(), piece.next_header, piece.identification);
     pieces.sort_by_key(|piece| piece.fragment.map(|(offset, _)| offset));
     let mut whole = Vec::new();
     let last = pieces.len().checked_sub(1).context("no fragments")?;
     for (index, piece) in pieces.iter().enumerate() {
-        let (offset, more) = piece
-            .fragment
-            .context("a whole packet among the fragments")?;
+        let (offset, more) = piece.fragment.context("a whole packet among the fragments")?;
         ensure!(of(piece) == of(&pieces[0]), "fragments of two datagrams");
-        ensure!(
-            offset == whole.len(),
-            "a fragment at {offset}, where {} bytes came before",
-            whole.len()
-        );
-        ensure!(
-            more == (index < last),
-            "`more fragments` of fragment {index} of {} is {more}",
-            last + 1
-        );
+        ensure!(offset == whole.len(), "a fragment at {offset}, where {} bytes came before", whole.len());
+        ensure!(more == (index < last), "`more fragments` of fragment {index} of {} is {more}", last + 1);
         whole.extend_from_slice(&piece.payload);
     }
     let first = &pieces[0];
-    let transport = super::Transport {
-        protocol: first.next_header,
-        bytes: whole,
-    };
-    Ok(super::Packet::new(first.from, first.to)
-        .macs(first.macs.0, first.macs.1)
-        .frame(&transport))
+    let transport = super::Transport { protocol: first.next_header, bytes: whole };
+    Ok(super::Packet::new(first.from, first.to).macs(first.macs.0, first.macs.1).frame(&transport))
 }
 
 struct Ip<'a> {
@@ -171,25 +143,11 @@ fn ip(packet: &[u8], cut: bool) -> Result<Summary> {
 
 fn ipv4(packet: &[u8], cut: bool) -> Result<Ip<'_>> {
     let header = usize::from(packet[0] & 15) * 4;
-    ensure!(
-        header >= 20 && packet.len() >= header,
-        "IPv4 header length {header} in {} bytes",
-        packet.len()
-    );
-    ensure!(
-        ones_complement(&[&packet[..header]]) == 0,
-        "wrong IPv4 header checksum"
-    );
+    ensure!(header >= 20 && packet.len() >= header, "IPv4 header length {header} in {} bytes", packet.len());
+    ensure!(ones_complement(&[&packet[..header]]) == 0, "wrong IPv4 header checksum");
     let total = usize::from(u16_at(packet, 2)?);
-    ensure!(
-        total >= header,
-        "IPv4 total length {total} below its header's {header}"
-    );
-    ensure!(
-        cut || packet.len() >= total,
-        "IPv4 total length {total} in {} bytes",
-        packet.len()
-    );
+    ensure!(total >= header, "IPv4 total length {total} below its header's {header}");
+    ensure!(cut || packet.len() >= total, "IPv4 total length {total} in {} bytes", packet.len());
     let flags = u16_at(packet, 6)?;
     let (offset, more) = (usize::from(flags & 0x1fff) * 8, flags & 0x2000 != 0);
     let payload = &packet[header..packet.len().min(total)];
@@ -207,25 +165,13 @@ fn ipv4(packet: &[u8], cut: bool) -> Result<Ip<'_>> {
 }
 
 fn ipv6(packet: &[u8], cut: bool) -> Result<Ip<'_>> {
-    ensure!(
-        packet.len() >= 40,
-        "an IPv6 packet of {} bytes",
-        packet.len()
-    );
+    ensure!(packet.len() >= 40, "an IPv6 packet of {} bytes", packet.len());
     let total = 40 + usize::from(u16_at(packet, 4)?);
-    ensure!(
-        cut || packet.len() >= total,
-        "IPv6 length {total} in {} bytes",
-        packet.len()
-    );
+    ensure!(cut || packet.len() >= total, "IPv6 length {total} in {} bytes", packet.len());
     let (mut protocol, mut rest) = (packet[6], &packet[40..packet.len().min(total)]);
     let (mut fragment, mut identification, mut fragmented) = (None, 0, None);
     while matches!(protocol, 0 | 43 | 44 | 60) && fragment.is_none_or(|(offset, _)| offset == 0) {
-        ensure!(
-            rest.len() >= 8,
-            "an IPv6 extension header of {} bytes",
-            rest.len()
-        );
+        ensure!(rest.len() >= 8, "an IPv6 extension header of {} bytes", rest.len());
         let mut length = 8 + 8 * usize::from(rest[1]);
         if protocol == 44 {
             length = 8;
@@ -234,11 +180,7 @@ fn ipv6(packet: &[u8], cut: bool) -> Result<Ip<'_>> {
             fragment = (offset > 0 || more).then_some((offset, more));
             identification = u32::from_be_bytes(rest[4..8].try_into()?);
         }
-        ensure!(
-            rest.len() >= length,
-            "an IPv6 extension header of {length} in {} bytes",
-            rest.len()
-        );
+        ensure!(rest.len() >= length, "an IPv6 extension header of {length} in {} bytes", rest.len());
         let extension = std::mem::replace(&mut protocol, rest[0]);
         rest = &rest[length..];
         if extension == 44 {
@@ -271,11 +213,7 @@ fn transport(ip: &Ip<'_>, whole: bool, summary: &mut Summary) -> Result<()> {
             return Ok(());
         }
     };
-    ensure!(
-        bytes.len() >= header,
-        "{} bytes where the header needs {header}",
-        bytes.len()
-    );
+    ensure!(bytes.len() >= header, "{} bytes where the header needs {header}", bytes.len());
     let (checks, pseudo) = (|at| u16_at(bytes, at), pseudo_header(ip));
     if matches!(ip.protocol, protocol::TCP | protocol::UDP | protocol::SCTP) {
         summary.from.set_port(checks(0)?);
@@ -298,11 +236,7 @@ fn transport(ip: &Ip<'_>, whole: bool, summary: &mut Summary) -> Result<()> {
         }
         protocol::UDP => {
             let length = usize::from(checks(4)?);
-            ensure!(
-                !whole || length == bytes.len(),
-                "UDP length {length} in {} bytes",
-                bytes.len()
-            );
+            ensure!(!whole || length == bytes.len(), "UDP length {length} in {} bytes", bytes.len());
             checksum = match checks(6)? {
                 0 if ip.to.is_ipv4() => Checksum::Absent,
                 0 => bail!("UDP checksum 0 over IPv6"),
@@ -313,20 +247,13 @@ fn transport(ip: &Ip<'_>, whole: bool, summary: &mut Summary) -> Result<()> {
         protocol::SCTP if whole => {
             ensure!(bytes.len() >= 12, "an SCTP packet of {} bytes", bytes.len());
             let found = u32::from_le_bytes(bytes[8..12].try_into()?);
-            ensure!(
-                found == crc32c(&[&bytes[..8], &[0; 4], &bytes[12..]]),
-                "wrong SCTP checksum"
-            );
+            ensure!(found == crc32c(&[&bytes[..8], &[0; 4], &bytes[12..]]), "wrong SCTP checksum");
             checksum = Checksum::Right;
         }
         protocol::ICMP | protocol::ICMPV6 => {
             (summary.kind, summary.code) = (bytes[0], bytes[1]);
             if whole {
-                let pseudo: &[u8] = if ip.protocol == protocol::ICMP {
-                    &[]
-                } else {
-                    &pseudo
-                };
+                let pseudo: &[u8] = if ip.protocol == protocol::ICMP { &[] } else { &pseudo };
                 checksum = summed(&[pseudo, bytes])?;
             }
             let error = match ip.protocol {
@@ -334,8 +261,7 @@ fn transport(ip: &Ip<'_>, whole: bool, summary: &mut Summary) -> Result<()> {
                 _ => bytes[0] < 128,
             };
             if error && whole {
-                let embedded =
-                    self::ip(&bytes[8..], true).context("in the packet that the error is about")?;
+                let embedded = self::ip(&bytes[8..], true).context("in the packet that the error is about")?;
                 summary.embedded = Some(Box::new(embedded));
             }
         }
@@ -362,8 +288,6 @@ fn pseudo_header(ip: &Ip<'_>) -> Vec<u8> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Result<u16> {
-    let pair = bytes
-        .get(at..at + 2)
-        .with_context(|| format!("{} bytes end before byte {}", bytes.len(), at + 2))?;
+    let pair = bytes.get(at..at + 2).with_context(|| format!("{} bytes end before byte {}", bytes.len(), at + 2))?;
     Ok(u16::from_be_bytes([pair[0], pair[1]]))
 }

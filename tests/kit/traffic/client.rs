@@ -30,9 +30,7 @@ impl DialError {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Self::Refused(after),
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Silent(after),
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                Self::Unreachable(error)
-            }
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Self::Unreachable(error),
             _ => Self::Io(error),
         }
     }
@@ -68,12 +66,7 @@ pub struct Dial<'a> {
 impl<'a> Dial<'a> {
     /// From a namespace to an address, from any source address and port.
     pub fn new(from: &'a Namespace, to: SocketAddr) -> Self {
-        Self {
-            from,
-            source: None,
-            to,
-            deadline: DEADLINE,
-        }
+        Self { from, source: None, to, deadline: DEADLINE }
     }
 
     /// Binds the client to this address and port; port 0 leaves the port open.
@@ -90,22 +83,13 @@ impl<'a> Dial<'a> {
 
     /// Connects and reads the server's greeting.
     pub fn open(self) -> Result<Held, DialError> {
-        let Self {
-            from,
-            source,
-            to,
-            deadline,
-        } = self;
+        let Self { from, source, to, deadline } = self;
         from.enter(|| open_here(source, to, deadline))
     }
 }
 
 /// [`Dial::open`] by a thread that already is in the namespace.
-pub(super) fn open_here(
-    source: Option<SocketAddr>,
-    to: SocketAddr,
-    deadline: Duration,
-) -> Result<Held, DialError> {
+pub(super) fn open_here(source: Option<SocketAddr>, to: SocketAddr, deadline: Duration) -> Result<Held, DialError> {
     let begin = Instant::now();
     let failed = |error| DialError::new(error, begin.elapsed());
     let mut stream = socket::tcp_connect_here(source, to, deadline).map_err(failed)?;
@@ -118,12 +102,7 @@ pub(super) fn open_here(
         }
         _ => failed(error),
     })?;
-    Ok(Held {
-        stream,
-        server,
-        seen_peer,
-        took,
-    })
+    Ok(Held { stream, server, seen_peer, took })
 }
 
 fn read_greeting(stream: &mut TcpStream) -> io::Result<(u16, SocketAddr)> {
@@ -148,10 +127,7 @@ pub(super) fn parse_greeting(line: &[u8]) -> io::Result<(u16, SocketAddr)> {
         Some((id.parse().ok()?, peer.parse().ok()?))
     })();
     parsed.ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("the greeting is {text:?}, not `server N peer ADDRESS`"),
-        )
+        io::Error::new(io::ErrorKind::InvalidData, format!("the greeting is {text:?}, not `server N peer ADDRESS`"))
     })
 }
 
@@ -193,16 +169,9 @@ impl Held {
             self.stream.write_all(sent).map_err(failed)?;
             self.stream.read_exact(received).map_err(failed)?;
         }
-        match payload
-            .iter()
-            .zip(&back)
-            .position(|(sent, received)| sent != received)
-        {
+        match payload.iter().zip(&back).position(|(sent, received)| sent != received) {
             None => Ok(()),
-            Some(at) => Err(DialError::Broken(format!(
-                "byte {at} of {} came back changed",
-                payload.len()
-            ))),
+            Some(at) => Err(DialError::Broken(format!("byte {at} of {} came back changed", payload.len()))),
         }
     }
 
@@ -215,18 +184,13 @@ impl Held {
         self.stream.read_to_end(&mut rest).map_err(failed)?;
         match rest.len() {
             0 => Ok(()),
-            count => Err(DialError::Broken(format!(
-                "{count} bytes after the last that was sent"
-            ))),
+            count => Err(DialError::Broken(format!("{count} bytes after the last that was sent"))),
         }
     }
 
     /// Ends the connection with a RST.
     pub fn reset(self) -> io::Result<()> {
-        let linger = nix::libc::linger {
-            l_onoff: 1,
-            l_linger: 0,
-        };
+        let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
         setsockopt(&self.stream, sockopt::Linger, &linger)?;
         Ok(())
     }

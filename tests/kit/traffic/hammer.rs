@@ -42,12 +42,7 @@ pub struct HammerReport {
 impl Hammer {
     /// Opens `per_second` connections a second for at most `limit`: handshake, echo of a few bytes, close by both
     /// ends. A slow answer makes the rate lower, never the number of open connections higher.
-    pub fn start(
-        from: &Namespace,
-        to: SocketAddr,
-        per_second: u32,
-        limit: Duration,
-    ) -> Result<Self> {
+    pub fn start(from: &Namespace, to: SocketAddr, per_second: u32, limit: Duration) -> Result<Self> {
         Self::start_with(from, to, per_second, limit, super::DEADLINE)
     }
 
@@ -59,10 +54,7 @@ impl Hammer {
         limit: Duration,
         deadline: Duration,
     ) -> Result<Self> {
-        let (stop, done) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicU64::new(0)),
-        );
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let report = Arc::new(Mutex::new(HammerReport::default()));
         let pause = Duration::from_secs(1) / per_second.max(1);
         let thread = from.thread("hammer", {
@@ -82,12 +74,7 @@ impl Hammer {
                 }
             }
         })?;
-        Ok(Self {
-            stop,
-            done,
-            report,
-            thread: Some(thread),
-        })
+        Ok(Self { stop, done, report, thread: Some(thread) })
     }
 
     /// Connections tried so far.
@@ -100,10 +87,7 @@ impl Hammer {
         let (end, from) = (Instant::now() + deadline, self.attempts());
         while self.attempts() < from + attempts {
             if Instant::now() >= end {
-                anyhow::bail!(
-                    "{} of {attempts} connections in {deadline:.1?}",
-                    self.attempts() - from
-                );
+                anyhow::bail!("{} of {attempts} connections in {deadline:.1?}", self.attempts() - from);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -112,19 +96,14 @@ impl Hammer {
 
     /// What it saw so far.
     pub fn report(&self) -> HammerReport {
-        self.report
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stops it and returns what it saw.
     pub fn stop(mut self) -> Result<HammerReport> {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            thread
-                .join()
-                .map_err(|_| anyhow!("the hammer's thread panicked"))?;
+            thread.join().map_err(|_| anyhow!("the hammer's thread panicked"))?;
         }
         Ok(self.report())
     }

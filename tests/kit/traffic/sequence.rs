@@ -40,11 +40,7 @@ impl SequenceCheck {
         for &found in bytes {
             let expected = byte_at(self.offset);
             if found != expected {
-                return Err(OutOfOrder {
-                    offset: self.offset,
-                    expected,
-                    found,
-                });
+                return Err(OutOfOrder { offset: self.offset, expected, found });
             }
             self.offset += 1;
         }
@@ -70,15 +66,8 @@ pub struct OutOfOrder {
 
 impl fmt::Display for OutOfOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            offset,
-            expected,
-            found,
-        } = self;
-        write!(
-            f,
-            "stream broken at byte {offset}: expected {expected:#04x}, got {found:#04x}"
-        )
+        let Self { offset, expected, found } = self;
+        write!(f, "stream broken at byte {offset}: expected {expected:#04x}, got {found:#04x}")
     }
 }
 
@@ -121,10 +110,7 @@ mod tests {
             let mut lost = sent.clone();
             lost.drain(from..from + length);
             let error = SequenceCheck::default().take(&lost).unwrap_err();
-            assert!(
-                (from as u64..from as u64 + 8).contains(&error.offset),
-                "{error}"
-            );
+            assert!((from as u64..from as u64 + 8).contains(&error.offset), "{error}");
 
             let mut doubled = sent.clone();
             doubled.splice(from..from, sent[from..from + length].iter().copied());

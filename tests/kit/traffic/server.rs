@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::runtime::Runtime;
@@ -42,16 +43,15 @@ pub struct Servers {
 impl Servers {
     /// No server yet.
     pub fn new() -> Result<Self> {
+        // Both ends of every connection are in this process; the usual soft limit is 1,024.
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("servers")
             .enable_all()
             .build()?;
-        Ok(Self {
-            runtime: Some(runtime),
-            tasks: Mutex::default(),
-            accepted: Arc::default(),
-        })
+        Ok(Self { runtime: Some(runtime), tasks: Mutex::default(), accepted: Arc::default() })
     }
 
     /// Starts server `i` on both ports in each server pod `i` of the topology.
@@ -70,13 +70,7 @@ impl Servers {
     }
 
     /// The same with a fault.
-    pub fn tcp_with(
-        &self,
-        namespace: &Namespace,
-        id: u16,
-        port: u16,
-        fault: Option<Fault>,
-    ) -> Result<()> {
+    pub fn tcp_with(&self, namespace: &Namespace, id: u16, port: u16, fault: Option<Fault>) -> Result<()> {
         for address in both_families(port) {
             let listener = socket::tcp_listener(namespace, address)
                 .with_context(|| format!("TCP server {id} on {address} in {}", namespace.name()))?;
@@ -119,10 +113,7 @@ impl Servers {
     fn spawn(&self, id: u16, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             let task = runtime.spawn(work);
-            self.tasks
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push((id, task));
+            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push((id, task));
         }
     }
 }
@@ -142,10 +133,7 @@ impl Drop for Servers {
 }
 
 fn both_families(port: u16) -> [SocketAddr; 2] {
-    [
-        (Ipv4Addr::UNSPECIFIED, port).into(),
-        (Ipv6Addr::UNSPECIFIED, port).into(),
-    ]
+    [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()]
 }
 
 fn greeting(id: u16, peer: SocketAddr) -> String {
@@ -153,8 +141,7 @@ fn greeting(id: u16, peer: SocketAddr) -> String {
 }
 
 async fn accept(listener: TcpListener, id: u16, fault: Option<Fault>, accepted: Arc<AtomicU64>) {
-    let listener =
-        tokio::net::TcpListener::from_std(listener).expect("the listener is non-blocking and new");
+    let listener = tokio::net::TcpListener::from_std(listener).expect("the listener is non-blocking and new");
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -170,12 +157,7 @@ async fn accept(listener: TcpListener, id: u16, fault: Option<Fault>, accepted: 
     }
 }
 
-async fn echo(
-    mut stream: TcpStream,
-    id: u16,
-    peer: SocketAddr,
-    fault: Option<Fault>,
-) -> std::io::Result<()> {
+async fn echo(mut stream: TcpStream, id: u16, peer: SocketAddr, fault: Option<Fault>) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.write_all(greeting(id, peer).as_bytes()).await?;
     let mut buffer = vec![0; 64 * 1024];

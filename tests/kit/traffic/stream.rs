@@ -68,17 +68,9 @@ impl Stream {
             progress: Arc::clone(&progress),
             ending: Arc::clone(&ending),
         };
-        let thread = std::thread::Builder::new()
-            .name("stream".into())
-            .spawn(move || pump.run());
+        let thread = std::thread::Builder::new().name("stream".into()).spawn(move || pump.run());
         let thread = Some(thread.map_err(failed)?);
-        Ok(Self {
-            server,
-            local,
-            progress,
-            ending,
-            thread,
-        })
+        Ok(Self { server, local, progress, ending, thread })
     }
 
     /// Bytes that came back in order so far.
@@ -94,10 +86,7 @@ impl Stream {
                 bail!("the stream ended after {} bytes", self.progress());
             }
             if Instant::now() >= end {
-                bail!(
-                    "the stream moved {} of {bytes} bytes in {deadline:.1?}",
-                    self.progress() - from
-                );
+                bail!("the stream moved {} of {bytes} bytes in {deadline:.1?}", self.progress() - from);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -108,13 +97,8 @@ impl Stream {
     /// last byte. An error says at which byte the stream broke.
     pub fn finish(mut self) -> Result<StreamReport> {
         self.ending.store(true, Ordering::Relaxed);
-        let thread = self
-            .thread
-            .take()
-            .ok_or_else(|| anyhow!("the stream was already finished"))?;
-        thread
-            .join()
-            .map_err(|_| anyhow!("the stream's thread panicked"))?
+        let thread = self.thread.take().ok_or_else(|| anyhow!("the stream was already finished"))?;
+        thread.join().map_err(|_| anyhow!("the stream's thread panicked"))?
     }
 }
 
@@ -146,10 +130,7 @@ impl Pump {
         loop {
             let ending = self.ending.load(Ordering::Relaxed) || self.begin.elapsed() >= self.limit;
             if ending && !half_closed {
-                self.held
-                    .stream()
-                    .shutdown(std::net::Shutdown::Write)
-                    .context("half-closing the stream")?;
+                self.held.stream().shutdown(std::net::Shutdown::Write).context("half-closing the stream")?;
                 half_closed = true;
             }
             let under_way = sequence.offset() - check.offset();
@@ -171,17 +152,9 @@ impl Pump {
             match self.held.stream().read(&mut buffer) {
                 Ok(0) if half_closed && check.offset() == sequence.offset() => {
                     let took = self.begin.elapsed();
-                    return Ok(StreamReport {
-                        bytes: check.offset(),
-                        longest_gap,
-                        took,
-                    });
+                    return Ok(StreamReport { bytes: check.offset(), longest_gap, took });
                 }
-                Ok(0) => bail!(
-                    "the server closed after {} of {} bytes",
-                    check.offset(),
-                    sequence.offset()
-                ),
+                Ok(0) => bail!("the server closed after {} of {} bytes", check.offset(), sequence.offset()),
                 Ok(count) => {
                     check.take(&buffer[..count])?;
                     longest_gap = longest_gap.max(last_byte.elapsed());
@@ -194,8 +167,7 @@ impl Pump {
                     }
                 }
                 Err(error) => {
-                    return Err(error)
-                        .with_context(|| format!("reading after byte {}", check.offset()));
+                    return Err(error).with_context(|| format!("reading after byte {}", check.offset()));
                 }
             }
         }
@@ -209,8 +181,7 @@ impl Pump {
             Ok(count) => sequence.rewind(piece.len() - count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => sequence.rewind(piece.len()),
             Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("writing at byte {}", sequence.offset()));
+                return Err(error).with_context(|| format!("writing at byte {}", sequence.offset()));
             }
         }
         Ok(())

@@ -34,41 +34,24 @@ pub struct Answer {
 
 impl UdpClient {
     /// A connected socket (`connect`, `send`, `recv`); ICMP errors reach it. `source` `None` takes any address.
-    pub fn connected(
-        from: &Namespace,
-        source: Option<SocketAddr>,
-        to: SocketAddr,
-    ) -> io::Result<Self> {
+    pub fn connected(from: &Namespace, source: Option<SocketAddr>, to: SocketAddr) -> io::Result<Self> {
         let client = Self::open(from, source, to, true)?;
         from.enter(|| client.socket.connect(to))?;
         Ok(client)
     }
 
     /// An unconnected socket (`sendto`, `recvfrom`).
-    pub fn unconnected(
-        from: &Namespace,
-        source: Option<SocketAddr>,
-        to: SocketAddr,
-    ) -> io::Result<Self> {
+    pub fn unconnected(from: &Namespace, source: Option<SocketAddr>, to: SocketAddr) -> io::Result<Self> {
         Self::open(from, source, to, false)
     }
 
-    fn open(
-        from: &Namespace,
-        source: Option<SocketAddr>,
-        to: SocketAddr,
-        connected: bool,
-    ) -> io::Result<Self> {
+    fn open(from: &Namespace, source: Option<SocketAddr>, to: SocketAddr, connected: bool) -> io::Result<Self> {
         let any = match to {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         let socket = socket::udp_socket(from, source.unwrap_or(any))?;
-        Ok(Self {
-            socket,
-            to,
-            connected,
-        })
+        Ok(Self { socket, to, connected })
     }
 
     /// The client's own address and port.
@@ -88,18 +71,14 @@ impl UdpClient {
         let failed = |error| DialError::new(error, begin.elapsed());
         let mut payload = vec![0; length];
         Sequence::default().fill(&mut payload);
-        self.socket
-            .set_read_timeout(Some(deadline))
-            .map_err(failed)?;
+        self.socket.set_read_timeout(Some(deadline)).map_err(failed)?;
         let sent = match self.connected {
             true => self.socket.send(&payload),
             false => self.socket.send_to(&payload, self.to),
         };
         sent.map_err(failed)?;
         let mut buffer = vec![0; 65_536];
-        let (count, from) = self
-            .receive(&mut buffer, begin + deadline)
-            .map_err(failed)?;
+        let (count, from) = self.receive(&mut buffer, begin + deadline).map_err(failed)?;
         let took = begin.elapsed();
         let broken = |what: String| DialError::Broken(format!("answer from {from}: {what}"));
         if from != self.to {
@@ -108,21 +87,12 @@ impl UdpClient {
         let Some(end) = buffer[..count].iter().position(|&byte| byte == b'\n') else {
             return Err(broken(format!("{count} bytes without a greeting")));
         };
-        let (server, seen_peer) =
-            parse_greeting(&buffer[..end]).map_err(|error| broken(error.to_string()))?;
+        let (server, seen_peer) = parse_greeting(&buffer[..end]).map_err(|error| broken(error.to_string()))?;
         let echoed = &buffer[end + 1..count];
         if echoed != payload {
-            return Err(broken(format!(
-                "{} bytes, not the {length} that were sent",
-                echoed.len()
-            )));
+            return Err(broken(format!("{} bytes, not the {length} that were sent", echoed.len())));
         }
-        Ok(Answer {
-            server,
-            from,
-            seen_peer,
-            took,
-        })
+        Ok(Answer { server, from, seen_peer, took })
     }
 
     fn receive(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<(usize, SocketAddr)> {
