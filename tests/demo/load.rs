@@ -20,6 +20,8 @@ const RATE: u32 = 150;
 /// Connections that the effect of a change is judged by: four rounds of wrr.
 const WINDOW: u64 = 60;
 const ROUND: u64 = 15;
+/// Weights while server 5 is drained.
+const DRAINED: [i32; 5] = [1, 2, 3, 4, 0];
 /// The whole load ends by itself after this.
 const LIMIT: Duration = Duration::from_secs(120);
 const SLOW: Duration = Duration::from_secs(20);
@@ -41,37 +43,25 @@ pub(crate) fn run(topology: &Topology, agent: &Agent<'_>, manifests: &Manifests,
 
     manifests.edit(MANIFEST, |text| text.replace("bpvs.io/scheduler: rr", "bpvs.io/scheduler: wrr"))?;
     load.until_listed(agent, "scheduler wrr", |scheduler, _| scheduler == "wrr")?;
-    let share = load.window()?;
-    screen.check(
-        follows(&share, &WEIGHTS),
-        &format!("scheduler rr -> wrr: the next {WINDOW} go by weight {}", row(&share)),
-    );
+    load.share(screen, "scheduler rr -> wrr", &WEIGHTS)?;
     load.alive(screen, "after the scheduler changed")?;
 
     load.weight(agent, manifests, "server-5=5", "server-5=0")?;
-    let share = load.window()?;
-    let right = follows(&share, &[1, 2, 3, 4, 0]);
-    screen.check(right, &format!("weight of server 5 to 0: the next {WINDOW} spare it       {}", row(&share)));
+    load.share(screen, "weight of server 5 -> 0", &DRAINED)?;
     load.alive(screen, "with their server drained")?;
 
     agent.kill()?;
-    let share = load.window()?;
-    let right = follows(&share, &[1, 2, 3, 4, 0]);
-    screen.check(right, &format!("bpvs run killed with SIGKILL: the next {WINDOW} go on     {}", row(&share)));
+    load.share(screen, "bpvs run killed with SIGKILL", &DRAINED)?;
     load.alive(screen, "without an agent")?;
 
     let begin = Instant::now();
     agent.start()?;
     let took = begin.elapsed().as_secs_f64();
-    let share = load.window()?;
-    let right = follows(&share, &[1, 2, 3, 4, 0]);
-    screen.check(right, &format!("restarted, ready in {took:4.1} s: the next {WINDOW} go on        {}", row(&share)));
+    load.share(screen, &format!("bpvs run started again, ready in {took:.1} s"), &DRAINED)?;
     load.alive(screen, "after the restart")?;
 
     load.weight(agent, manifests, "server-5=0", "server-5=5")?;
-    let share = load.window()?;
-    let right = follows(&share, &WEIGHTS);
-    screen.check(right, &format!("weight of server 5 back to 5, by the new agent:      {}", row(&share)));
+    load.share(screen, "weight of server 5 -> 5, by the new agent", &WEIGHTS)?;
 
     load.finish(screen)
 }
@@ -122,13 +112,18 @@ impl Load {
         self.until_listed(agent, to, |_, weights| weights.get(&5) == Some(&weight))
     }
 
-    /// Servers of the connections of the pod from now on.
-    fn window(&self) -> Result<BTreeMap<u16, u64>> {
+    /// Checks where the pod's next connections go: by these weights, in whole rounds.
+    fn share(&self, screen: &mut Screen, event: &str, weights: &[i32]) -> Result<()> {
         let before = self.pod.report().per_server;
         self.pod.advance(WINDOW, SLOW)?;
-        let mut after = self.pod.report().per_server;
-        after.iter_mut().for_each(|(server, count)| *count -= before.get(server).copied().unwrap_or(0));
-        Ok(after)
+        let mut share = self.pod.report().per_server;
+        share.iter_mut().for_each(|(server, count)| *count -= before.get(server).copied().unwrap_or(0));
+        let total: u64 = share.values().sum();
+        screen.check(
+            follows(&share, weights),
+            &format!("{event:45} the next {total} go{} |{}", row(&share), by_weight(total, weights)),
+        );
+        Ok(())
     }
 
     /// Every stream moves and every held connection still echoes.
@@ -194,7 +189,12 @@ fn follows(share: &BTreeMap<u16, u64>, weights: &[i32]) -> bool {
 }
 
 fn row(share: &BTreeMap<u16, u64>) -> String {
-    (1..=5).map(|server| format!("{:4}", share.get(&server).copied().unwrap_or(0))).collect()
+    (1..=5).map(|server| format!("{:3}", share.get(&server).copied().unwrap_or(0))).collect()
+}
+
+fn by_weight(total: u64, weights: &[i32]) -> String {
+    let sum: i32 = weights.iter().sum();
+    weights.iter().map(|&weight| format!("{:3}", total * weight as u64 / sum as u64)).collect()
 }
 
 #[cfg(test)]

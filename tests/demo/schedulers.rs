@@ -129,7 +129,7 @@ fn udp(topology: &Topology, scheduler: &str, screen: &mut Screen) -> Result<()> 
         found.push(Some(answer.server.into()));
         expected.push(model.connect(client.v4.into()));
     }
-    compare(screen, "       UDP ", &found, &expected, &[15], "from outside, up to 8,192 bytes");
+    compare(screen, &format!("{scheduler:6} UDP "), &found, &expected, &[15], "from outside, up to 8,192 bytes");
     Ok(())
 }
 
@@ -146,7 +146,7 @@ fn ipv6(topology: &Topology, scheduler: &str, screen: &mut Screen, held: &mut He
         expected.push(model.connect(client.v6.into()));
         held.push((to, connection));
     }
-    compare(screen, "       TCP6", &found, &expected, &[15], "from a pod and from outside");
+    compare(screen, &format!("{scheduler:6} TCP6"), &found, &expected, &[15], "from a pod and from outside");
     Ok(())
 }
 

@@ -2,24 +2,40 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
+
+use crate::cleanup::{self, Guard};
+use crate::namespace::is_alive;
+
+const PREFIX: &str = "bpvs-manifests-";
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A temporary folder. Files appear and change in one step, as `kubectl` or an editor that renames would do it.
 #[derive(Debug)]
 pub struct Manifests {
-    folder: TempDir,
+    folder: PathBuf,
     live: PathBuf,
+    _guard: Guard,
 }
 
 impl Manifests {
-    /// An empty folder.
+    /// An empty folder. Folders of killed runs are removed first.
     pub fn new() -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("bpvs-manifests-").tempdir()?;
-        let live = folder.path().join("live");
-        fs::create_dir(&live)?;
-        Ok(Self { folder, live })
+        reap_leftovers();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("{PREFIX}{}-{number}", std::process::id()));
+        let live = folder.join("live");
+        let gone = folder.clone();
+        let ((), guard) = cleanup::create(
+            format!("manifests in {}", folder.display()),
+            || fs::create_dir_all(&live).with_context(|| format!("creating {}", live.display())),
+            // A folder that is gone already is fine, and a temporary one that stays harms nobody.
+            move || drop(fs::remove_dir_all(&gone)),
+        )?;
+        Ok(Self { folder, live, _guard: guard })
     }
 
     /// A copy of the YAML files of a folder, or of one file.
@@ -64,7 +80,7 @@ impl Manifests {
     /// Writes or replaces a file.
     pub fn write(&self, name: &str, text: &str) -> Result<()> {
         // Written outside the watched folder, then renamed into it: nobody sees half a file.
-        let staged = self.folder.path().join("staged");
+        let staged = self.folder.join("staged");
         fs::write(&staged, text)?;
         fs::rename(&staged, self.live.join(name)).with_context(|| format!("writing manifest {name}"))
     }
@@ -85,5 +101,17 @@ impl Manifests {
     /// Removes a file.
     pub fn remove(&self, name: &str) -> Result<()> {
         fs::remove_file(self.live.join(name)).with_context(|| format!("removing manifest {name}"))
+    }
+}
+
+/// Removes the folders of dead owners.
+fn reap_leftovers() {
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok());
+        if owner.is_some_and(|owner| !is_alive(owner)) {
+            // Another run may remove it at the same time.
+            let _gone = fs::remove_dir_all(entry.path());
+        }
     }
 }

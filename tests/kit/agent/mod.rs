@@ -5,11 +5,13 @@ mod log;
 mod manifests;
 mod pins;
 mod process;
+mod service;
 
 pub use footprint::{Footprint, assert_clean, attached, check_clean};
 pub use log::Log;
 pub use manifests::Manifests;
 pub use pins::reap_leftovers;
+pub use service::ServiceManifest;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

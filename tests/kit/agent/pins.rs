@@ -11,6 +11,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use crate::namespace::is_alive;
 
+const PARENT: &str = "/sys/fs";
 const ROOT: &str = "/sys/fs/bpf";
 const PREFIX: &str = "bpvs-test-";
 
@@ -24,11 +25,11 @@ pub(super) fn new_path() -> PathBuf {
 
 /// Mounts the BPF file system unless it is there. Under a lock: a second mount would hide the first one's pins.
 pub(super) fn mount() -> Result<()> {
-    let path = std::env::temp_dir().join("bpvs-test-mount.lock");
-    let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
-    let _locked = Flock::lock(file, FlockArg::LockExclusive)
+    // Any directory that every run can see and that a mount does not replace.
+    let parent = File::open(PARENT).with_context(|| format!("opening {PARENT}"))?;
+    let _locked = Flock::lock(parent, FlockArg::LockExclusive)
         .map_err(|(_, error)| error)
-        .with_context(|| format!("locking {}", path.display()))?;
+        .with_context(|| format!("locking {PARENT}"))?;
     let kind = statfs(ROOT).with_context(|| format!("looking at {ROOT}"))?.filesystem_type();
     if kind != BPF_FS_MAGIC {
         mount_file_system(Some("bpffs"), ROOT, Some("bpf"), MsFlags::empty(), None::<&str>)
