@@ -55,6 +55,7 @@ fn main() -> ExitCode {
     };
     let mut screen = Screen::new();
     let result = cleanup::on_signals().and_then(|()| run(&options, &mut screen));
+    cleanup::wait_if_closing();
     let left = cleanup::pending();
     screen.check(left.is_empty(), &format!("everything made is removed {}", left.join(", ")));
     match result {

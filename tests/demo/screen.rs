@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use bpvs_tests::cleanup;
+
 /// The terminal, and the count of right and wrong lines.
 pub(crate) struct Screen {
     begin: Instant,
@@ -31,6 +33,7 @@ impl Screen {
 
     /// A result.
     pub(crate) fn check(&mut self, right: bool, text: &str) {
+        cleanup::wait_if_closing();
         println!("  {}  {}", if right { "right " } else { "WRONG " }, text.trim_end());
         if right {
             self.right += 1;

@@ -4,6 +4,7 @@
 //! here, the destructor runs it, and the signal thread runs what is left, newest first.
 
 use std::sync::{Mutex, PoisonError, RwLock};
+use std::thread::ThreadId;
 
 use anyhow::Result;
 use nix::libc;
@@ -24,9 +25,9 @@ struct Pending {
 
 static PENDING: Mutex<Pending> = Mutex::new(Pending { next: 0, entries: Vec::new() });
 
-/// True once a signal has begun the removal. Makers hold it for reading from before they make until after they have
-/// registered, so nothing can appear behind the back of [`run_all`].
-static CLOSED: RwLock<bool> = RwLock::new(false);
+/// The thread that has begun the removal, once there is one. Makers hold it for reading from before they make until
+/// after they have registered, so nothing can appear behind the back of [`run_all`].
+static CLOSED_BY: RwLock<Option<ThreadId>> = RwLock::new(None);
 
 /// Runs its undo when dropped, unless a signal already did.
 #[must_use = "dropping the guard undoes at once"]
@@ -37,6 +38,8 @@ pub struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        // Else the main thread could unwind to its end, and with it the process, in the middle of the removal.
+        wait_if_closing();
         let entry = {
             let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
             let place = pending.entries.iter().position(|entry| entry.id == self.id);
@@ -56,12 +59,10 @@ pub fn create<T>(
     make: impl FnOnce() -> Result<T>,
     undo: impl FnOnce() + Send + 'static,
 ) -> Result<(T, Guard)> {
-    let closed = CLOSED.read().unwrap_or_else(PoisonError::into_inner);
-    if *closed {
-        drop(closed);
-        loop {
-            std::thread::park();
-        }
+    let closed_by = CLOSED_BY.read().unwrap_or_else(PoisonError::into_inner);
+    if closed_by.is_some() {
+        drop(closed_by);
+        wait_for_the_end();
     }
     let made = make()?;
     let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,6 +70,21 @@ pub fn create<T>(
     pending.next += 1;
     pending.entries.push(Entry { id, what: what.into(), undo: Box::new(undo) });
     Ok((made, Guard { id }))
+}
+
+/// Returns at once, unless another thread is removing everything: then waits for the end of the process. For whoever
+/// would report the removal as a failure.
+pub fn wait_if_closing() {
+    let closed_by = *CLOSED_BY.read().unwrap_or_else(PoisonError::into_inner);
+    if closed_by.is_some_and(|thread| thread != std::thread::current().id()) {
+        wait_for_the_end();
+    }
+}
+
+fn wait_for_the_end() -> ! {
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Names of what is registered now, oldest first.
@@ -79,7 +95,7 @@ pub fn pending() -> Vec<String> {
 
 /// Removes everything registered, newest first, and lets no thread make anything more. For the end of the process.
 pub fn run_all() {
-    *CLOSED.write().unwrap_or_else(PoisonError::into_inner) = true;
+    *CLOSED_BY.write().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current().id());
     loop {
         let entry = PENDING.lock().unwrap_or_else(PoisonError::into_inner).entries.pop();
         match entry {
