@@ -64,7 +64,7 @@ impl Demo {
         named("/sys/fs/bpf", &format!("bpvs-test-{}-", self.child.id()))
     }
 
-    /// Stand-ins that run with this demo's pins.
+    /// Stand-ins that run with this demo's pins, and shells that they have just forked.
     fn agents(&self) -> usize {
         let pins = format!("bpvs-test-{}-", self.child.id());
         let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
@@ -93,7 +93,8 @@ fn named(folder: &str, prefix: &str) -> Vec<String> {
 fn an_interrupted_demo_removes_everything() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let mut demo = start();
-        assert_eq!((demo.namespaces().len(), demo.pins().len(), demo.agents()), (8, 1, 1));
+        assert_eq!((demo.namespaces().len(), demo.pins().len()), (8, 1));
+        assert!(demo.agents() > 0);
         demo.signal(signal);
         assert_eq!(demo.wait().code(), Some(128 + signal as i32));
         demo.assert_nothing_left();
@@ -112,7 +113,7 @@ fn what_a_killed_demo_leaves_is_reaped() {
     let mut demo = start();
     demo.signal(Signal::SIGKILL);
     demo.wait();
-    assert_eq!(demo.agents(), 1, "nobody ended the agent");
+    assert!(demo.agents() > 0, "nobody ended the agent");
     // A test beside this one may reap some of it first.
     namespace::reap_leftovers().unwrap();
     agent::reap_leftovers().unwrap();
