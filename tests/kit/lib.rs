@@ -1,5 +1,13 @@
-//! The test kit.
+//! The test kit: network namespaces, a node with servers and clients around it, real traffic, the real agent, raw
+//! packets, and what IPVS answers. What it makes is removed when dropped, after a panic too, and by the next run after
+//! a SIGKILL.
 
+pub mod agent;
 pub mod api_server;
+pub mod cleanup;
 pub mod model;
+pub mod namespace;
+pub mod packets;
 pub mod sequences;
+pub mod topology;
+pub mod traffic;
