@@ -19,7 +19,6 @@
 
 pub mod allocate;
 pub mod collect;
-mod desired;
 mod diff;
 pub mod dump;
 pub mod error;
@@ -34,8 +33,7 @@ mod word;
 mod write;
 pub mod writer;
 
-// The plan's types. To take them from the `plan` module, name `crate::plan` here and drop `mod desired`.
-pub use desired::{DesiredDestination, DesiredService, Frontend, Plan};
+pub use crate::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 pub use error::{ApplyError, Finding, RestoreError};
 pub use store::{Capacity, MapStore, StoreError};
 pub use writer::{Limits, Summary, Writer};

@@ -41,7 +41,10 @@ impl Chain {
             .env("RUSTC", &self.compiler.rustc)
             .env("PATH", process::path_with(&[&linker, &compiler])?)
             .env("RUSTC_BOOTSTRAP", "1")
-            .env("CARGO_ENCODED_RUSTFLAGS", ["-C", "debuginfo=2", "-C", "link-arg=--btf"].join("\u{1f}"));
+            .env(
+                "CARGO_ENCODED_RUSTFLAGS",
+                ["-C", "target-cpu=v3", "-C", "debuginfo=2", "-C", "link-arg=--btf"].join("\u{1f}"),
+            );
         Ok(command)
     }
 
