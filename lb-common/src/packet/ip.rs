@@ -182,3 +182,11 @@ fn address_at(header: &[u8; 40], offset: usize) -> Address {
 pub(super) fn of_services(protocol: u8) -> bool {
     Protocol::from_number(protocol).is_some()
 }
+
+/// True for a later fragment of a packet whose first has an extension header before the transport's: the fragment
+/// header names that one (RFC 8200 4.5), and only who saw the first fragment knows the protocol.
+#[inline(always)]
+pub(super) fn hides_protocol(packet: &Packet) -> bool {
+    matches!(packet.family, Family::V6)
+        && matches!(packet.key.protocol, EXTENSION_DESTINATION | EXTENSION_AUTHENTICATION)
+}

@@ -36,7 +36,8 @@ pub enum Kind {
     Whole = 0,
     /// The first fragment of one, with its ports.
     FirstFragment = 1,
-    /// A later fragment: the key's ports are 0.
+    /// A later fragment: the key's ports are 0. In IPv6 the key's protocol may be that of an extension header, when
+    /// the first fragment has one before its transport header.
     LaterFragment = 2,
     /// An ICMP or ICMPv6 error; the key is the outer packet's, with ports 0. The packet it is about starts at
     /// [`Packet::transport`] + 8.

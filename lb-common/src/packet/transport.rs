@@ -15,11 +15,11 @@ const COOKIE_ACK: u8 = 11;
 /// Fills in ports and signals.
 #[inline(always)]
 pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded: bool) -> Result<(), Unhandled> {
+    if matches!(packet.kind, Kind::LaterFragment) {
+        return if ip::of_services(packet.key.protocol) || ip::hides_protocol(packet) { Ok(()) } else { Err(Unhandled) };
+    }
     if !ip::of_services(packet.key.protocol) {
         return Err(Unhandled);
-    }
-    if matches!(packet.kind, Kind::LaterFragment) {
-        return Ok(());
     }
     // Eight bytes are the least that any of the three has, and what an ICMP error must quote (RFC 792).
     let start = bytes.read::<8>(packet.transport).ok_or(Unhandled)?;
