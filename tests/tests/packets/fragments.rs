@@ -16,7 +16,10 @@ fn datagram() -> Vec<u8> {
     (0..3500).map(|n| (n % 251) as u8).collect()
 }
 
-fn makes(v6: bool) -> Vec<(&'static str, fn(Packet) -> Packet)> {
+/// A name, and what a packet of that make has around it.
+type Make = (&'static str, fn(Packet) -> Packet);
+
+fn makes(v6: bool) -> Vec<Make> {
     match v6 {
         false => vec![
             ("plain", |packet| packet),
