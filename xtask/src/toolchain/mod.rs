@@ -16,6 +16,10 @@ use anyhow::Result;
 use crate::process;
 use facts::Compiler;
 
+/// What `lb-ebpf` is compiled with: BTF for named map fields, and the instruction set that has 32-bit compare-and-exchange
+/// (LLVM's default of v1 cannot select it). Kernels have v3 since 5.12; ours start at 6.1.
+const FLAGS: [&str; 6] = ["-C", "debuginfo=2", "-C", "target-cpu=v3", "-C", "link-arg=--btf"];
+
 /// A compiler and a linker that fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
@@ -41,7 +45,7 @@ impl Chain {
             .env("RUSTC", &self.compiler.rustc)
             .env("PATH", process::path_with(&[&linker, &compiler])?)
             .env("RUSTC_BOOTSTRAP", "1")
-            .env("CARGO_ENCODED_RUSTFLAGS", ["-C", "debuginfo=2", "-C", "link-arg=--btf"].join("\u{1f}"));
+            .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"));
         Ok(command)
     }
 
