@@ -35,13 +35,20 @@ impl Chain {
     /// `RUSTC_BOOTSTRAP` because a stable compiler refuses `-Z build-std` otherwise: BPF has no prebuilt `core`. PATH
     /// because cargo asks it for bpf-linker, and because rustup's shims must not answer for this compiler's tools.
     pub(crate) fn cargo(&self) -> Result<Command> {
+        self.command(&self.compiler.cargo)
+    }
+
+    /// The same for a program that calls cargo, such as `cargo-clippy`. Started by its path: cargo looks for subcommands
+    /// in rustup's folder of shims first where PATH lacks that folder, and the shim belongs to another compiler.
+    pub(crate) fn command(&self, program: &Path) -> Result<Command> {
         let parent = |file: &'static str, path: &Path| {
             path.parent().map(Path::to_path_buf).ok_or_else(|| anyhow::anyhow!("the path of {file} has no folder"))
         };
         let linker = parent("bpf-linker", &self.linker)?;
         let compiler = parent("rustc", &self.compiler.rustc)?;
-        let mut command = process::isolated(&self.compiler.cargo);
+        let mut command = process::isolated(program);
         command
+            .env("CARGO", &self.compiler.cargo)
             .env("RUSTC", &self.compiler.rustc)
             .env("PATH", process::path_with(&[&linker, &compiler])?)
             .env("RUSTC_BOOTSTRAP", "1")
