@@ -24,9 +24,7 @@ impl Address {
     /// An IPv4 address from its four wire bytes, as a native load of them.
     #[inline(always)]
     pub const fn from_v4_word(word: u32) -> Self {
-        Self {
-            words: [0, 0, V4_PREFIX, word],
-        }
+        Self { words: [0, 0, V4_PREFIX, word] }
     }
 
     /// An address from its sixteen wire bytes.

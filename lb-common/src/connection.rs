@@ -33,17 +33,8 @@ pub const fn opens(protocol: Protocol, signal: u8) -> bool {
 #[inline(always)]
 pub const fn open(protocol: Protocol, packet: &Packet) -> Transition {
     let fresh = ConnectionState(ConnectionState::INACTIVE);
-    let moved = advance(
-        protocol,
-        fresh,
-        packet.signal,
-        packet.second_signal,
-        Direction::In,
-    );
-    Transition {
-        state: moved.state,
-        load: DestinationLoad::ONE_INACTIVE.wrapping_add(moved.load),
-    }
+    let moved = advance(protocol, fresh, packet.signal, packet.second_signal, Direction::In);
+    Transition { state: moved.state, load: DestinationLoad::ONE_INACTIVE.wrapping_add(moved.load) }
 }
 
 /// The effect of one packet on a connection. UDP never changes state.
@@ -63,11 +54,7 @@ pub const fn advance(
         }
         Protocol::Udp => return Transition { state, load: 0 },
         Protocol::Sctp => {
-            let second = if second_signal == 255 {
-                None
-            } else {
-                Some(second_signal)
-            };
+            let second = if second_signal == 255 { None } else { Some(second_signal) };
             let new = sctp::next(old, sctp::event(signal, second), direction);
             (new, sctp::is_active(new))
         }
@@ -80,32 +67,19 @@ pub const fn advance(
     }
     if inactive && active {
         let load = DestinationLoad::ONE_ACTIVE.wrapping_sub(DestinationLoad::ONE_INACTIVE);
-        return Transition {
-            state: ConnectionState(next & !ConnectionState::INACTIVE),
-            load,
-        };
+        return Transition { state: ConnectionState(next & !ConnectionState::INACTIVE), load };
     }
     if !inactive && !active {
         let load = DestinationLoad::ONE_INACTIVE.wrapping_sub(DestinationLoad::ONE_ACTIVE);
-        return Transition {
-            state: ConnectionState(next | ConnectionState::INACTIVE),
-            load,
-        };
+        return Transition { state: ConnectionState(next | ConnectionState::INACTIVE), load };
     }
-    Transition {
-        state: ConnectionState(next),
-        load: 0,
-    }
+    Transition { state: ConnectionState(next), load: 0 }
 }
 
 /// A connection's share in its server's load, as a summand of [`DestinationLoad::connections`].
 #[inline(always)]
 pub const fn share(state: ConnectionState) -> u64 {
-    if state.has(ConnectionState::INACTIVE) {
-        DestinationLoad::ONE_INACTIVE
-    } else {
-        DestinationLoad::ONE_ACTIVE
-    }
+    if state.has(ConnectionState::INACTIVE) { DestinationLoad::ONE_INACTIVE } else { DestinationLoad::ONE_ACTIVE }
 }
 
 /// True if a SYN on this connection means a new one: the old is over (IPVS `conn_reuse_mode` 1: TIME_WAIT or CLOSE;
@@ -113,10 +87,7 @@ pub const fn share(state: ConnectionState) -> u64 {
 #[inline(always)]
 pub const fn is_over(protocol: Protocol, state: ConnectionState) -> bool {
     match protocol {
-        Protocol::Tcp => {
-            state.number() == tcp::State::TimeWait as u8
-                || state.number() == tcp::State::Close as u8
-        }
+        Protocol::Tcp => state.number() == tcp::State::TimeWait as u8 || state.number() == tcp::State::Close as u8,
         Protocol::Udp => false,
         Protocol::Sctp => state.number() == sctp::State::Closed as u8,
     }
@@ -140,18 +111,8 @@ mod tests {
             let mut load = DestinationLoad::ONE_INACTIVE;
             for _ in 0..100_000 {
                 seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let direction = if seed & 1 << 30 != 0 {
-                    Direction::In
-                } else {
-                    Direction::Out
-                };
-                let transition = advance(
-                    protocol,
-                    state,
-                    (seed >> 16) as u8,
-                    (seed >> 8) as u8,
-                    direction,
-                );
+                let direction = if seed & 1 << 30 != 0 { Direction::In } else { Direction::Out };
+                let transition = advance(protocol, state, (seed >> 16) as u8, (seed >> 8) as u8, direction);
                 state = transition.state;
                 load = load.wrapping_add(transition.load);
                 assert_eq!(load, share(state));

@@ -28,12 +28,7 @@ impl Default for Timeouts {
 
 impl Timeouts {
     /// The defaults of Linux IPVS: `900 120 300` for tcp, tcpfin and udp.
-    pub const IPVS: Self = Self {
-        tcp: tcp::TIMEOUTS_MS,
-        sctp: sctp::TIMEOUTS_MS,
-        udp: 300_000,
-        pad: 0,
-    };
+    pub const IPVS: Self = Self { tcp: tcp::TIMEOUTS_MS, sctp: sctp::TIMEOUTS_MS, udp: 300_000, pad: 0 };
 
     /// Timeout in milliseconds of a protocol's state.
     #[inline(always)]

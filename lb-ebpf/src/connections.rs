@@ -3,10 +3,7 @@
 //! The request entry owns the state. Whoever sets [`ConnectionState::CLOSING`] on it removes both entries and gives
 //! the server's count back, exactly once.
 
-use core::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed},
-};
+use core::ptr::NonNull;
 
 use lb_common::{
     address::Protocol,
@@ -18,6 +15,7 @@ use lb_common::{
 };
 
 use crate::{
+    atomic::Word,
     count,
     maps::{CONNECTIONS, DESTINATIONS_MAP},
 };
@@ -27,20 +25,20 @@ const TRIES: u32 = 4;
 
 /// An entry of the table, for as long as the program runs.
 #[derive(Clone, Copy)]
-pub struct Entry(*mut Connection);
+pub struct Entry(NonNull<Connection>);
 
 impl Entry {
     /// The entry with this key.
     #[inline(always)]
     pub fn find(key: &ConnectionKey) -> Option<Self> {
-        CONNECTIONS.get_ptr_mut(key).map(Self)
+        CONNECTIONS.get_ptr_mut(key).and_then(NonNull::new).map(Self)
     }
 
     /// Wraps a value that the kernel showed to a callback.
     ///
     /// # Safety
     /// `value` must point to a value of `connections` and be valid for the rest of the program.
-    pub unsafe fn from_raw(value: *mut Connection) -> Self {
+    pub unsafe fn from_raw(value: NonNull<Connection>) -> Self {
         Self(value)
     }
 
@@ -49,31 +47,31 @@ impl Entry {
     pub fn value(&self) -> &Connection {
         // SAFETY: map values stay mapped while the program runs (RCU). Concurrent writers change `state`, `last_seen`
         // and `timeout` word by word; the translation never changes while the key is in the table.
-        unsafe { &*self.0 }
+        unsafe { self.0.as_ref() }
     }
 
     #[inline(always)]
-    fn state_cell(&self) -> &AtomicU32 {
+    fn state_cell(&self) -> Word<u32> {
         // SAFETY: aligned, valid as in `value`, and accessed atomically by everyone.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.0).state) }
+        unsafe { Word::new(&raw mut (*self.0.as_ptr()).state) }
     }
 
     #[inline(always)]
-    fn last_seen_cell(&self) -> &AtomicU64 {
+    fn last_seen_cell(&self) -> Word<u64> {
         // SAFETY: as for `state_cell`.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.0).last_seen) }
+        unsafe { Word::new(&raw mut (*self.0.as_ptr()).last_seen) }
     }
 
     /// The packed state.
     #[inline(always)]
     pub fn state(&self) -> ConnectionState {
-        ConnectionState(self.state_cell().load(Relaxed))
+        ConnectionState(self.state_cell().load())
     }
 
     /// Notes a packet.
     #[inline(always)]
     pub fn touch(&self, now: u64) {
-        self.last_seen_cell().store(now, Relaxed);
+        self.last_seen_cell().store(now);
     }
 
     /// Key of the other entry of this connection: packets of the other direction, as they arrive.
@@ -116,7 +114,7 @@ impl Entry {
             if next == state {
                 break;
             }
-            match self.state_cell().compare_exchange(state.0, next.0, Acquire, Relaxed) {
+            match self.state_cell().replace(state.0, next.0) {
                 Ok(_) => {
                     if load != 0 {
                         count::load(self.value().server, load);
@@ -129,7 +127,7 @@ impl Entry {
         }
         // SAFETY: as in `value`; a plain word that concurrent packets of this connection set to the same or a newer
         // state's timeout.
-        unsafe { (*self.0).timeout = timeouts.of(protocol, state.number()) };
+        unsafe { (*self.0.as_ptr()).timeout = timeouts.of(protocol, state.number()) };
     }
 
     /// Marks a reply entry as settled, or not.
@@ -138,7 +136,7 @@ impl Entry {
         let state = self.state();
         let next = if settled { state.0 | ConnectionState::SETTLED } else { state.0 & !ConnectionState::SETTLED };
         if next != state.0 {
-            self.state_cell().store(next, Relaxed);
+            self.state_cell().store(next);
         }
     }
 
@@ -153,7 +151,7 @@ impl Entry {
             if state.has(ConnectionState::CLOSING) {
                 return false;
             }
-            match self.state_cell().compare_exchange(state.0, state.0 | ConnectionState::CLOSING, Acquire, Relaxed) {
+            match self.state_cell().replace(state.0, state.0 | ConnectionState::CLOSING) {
                 Ok(_) => {
                     claimed = true;
                     break;

@@ -1,9 +1,8 @@
 //! Counters: drops by reason, traffic and load by destination.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
 use lb_common::drops::Drop;
 
+use crate::atomic::Word;
 use crate::maps::{DESTINATION_LOAD, DESTINATION_TRAFFIC, DROPS};
 
 /// Counts a packet dropped or refused.
@@ -54,8 +53,8 @@ pub fn load(server: u32, difference: u64) {
     if let Some(load) = DESTINATION_LOAD.get_ptr_mut(server) {
         // SAFETY: the map's value is 8-aligned, lives as long as the map, and is changed by atomic operations only.
         unsafe {
-            AtomicU64::from_ptr(&raw mut (*load).connections).fetch_add(difference, Relaxed);
-            AtomicU32::from_ptr(&raw mut (*load).changes).fetch_add(1, Relaxed);
+            Word::new(&raw mut (*load).connections).add(difference);
+            Word::new(&raw mut (*load).changes).add(1);
         }
     }
 }

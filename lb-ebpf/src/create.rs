@@ -11,7 +11,6 @@ use lb_common::{
     layout::{Connection, ConnectionKey, ConnectionState, Service, Settings},
     nat::Rewrite,
     packet::Packet,
-    timeouts::Timeouts,
 };
 
 use crate::{
@@ -19,6 +18,7 @@ use crate::{
     count,
     maps::{CONNECTIONS, DESTINATIONS_MAP},
     schedule::{Request, schedule},
+    settings::{now, settings},
 };
 
 /// A connection as it was opened.
@@ -29,43 +29,42 @@ pub struct Opened {
     pub hairpin: bool,
 }
 
+/// Result of [`open`]: a number, as functions of BPF programs return.
+pub const OPENED: u32 = 0;
+/// No usable destination.
+pub const NO_DESTINATION: u32 = 1;
+/// No free source port.
+pub const NO_SOURCE_PORT: u32 = 2;
+/// The table is full.
+pub const TABLE_FULL: u32 = 3;
+
 /// Tries to find a free source port for a connection whose own is taken.
 const PORT_TRIES: u32 = 16;
 /// Source ports that are tried: the upper part of the dynamic range (RFC 6335), where clients' own ports are rarest.
 const FIRST_PORT: u32 = 61_000;
 const PORTS: u32 = 4_096;
 
-/// Opens a connection for a packet that has none. `old` is one that ends with this packet: it is still counted while
-/// the server is chosen, as in IPVS.
-#[inline(always)]
-pub fn open(
-    packet: &Packet,
-    protocol: Protocol,
-    service: &Service,
-    settings: &Settings,
-    old: Option<Entry>,
-    now: u64,
-) -> Result<Opened, Drop> {
-    let key = &packet.key;
-    let request = Request {
-        client: key.source,
-        destination: key.destination,
-        now,
-        client_port: u32::from(key.source_port.number()),
+/// Opens the connection of a packet that has none to `server`. `old` is one that ends with this packet: it was still
+/// counted while the server was chosen, as in IPVS.
+#[inline(never)]
+pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>, opened: &mut Opened) -> u32 {
+    let (Some(settings), Some(protocol)) = (settings(), Protocol::from_number(packet.key.protocol)) else {
+        return TABLE_FULL;
     };
-    let server = schedule(service, &request);
-    if server == 0 {
-        return Err(Drop::NoDestination);
+    let now = now();
+    let Some(destination) = DESTINATIONS_MAP.get(server) else { return no_destination() };
+    if server == 0 || destination.service != service.id {
+        // An id that changed hands under this packet: nobody's server until the client tries again.
+        return no_destination();
     }
-    let Some(destination) = DESTINATIONS_MAP.get(server) else { return Err(Drop::NoDestination) };
+    let key = &packet.key;
     if let Some(old) = old {
         old.close(key);
     }
 
-    let hairpin = destination.address == key.source;
-    let source = if hairpin { node_address(settings, &key.source) } else { key.source };
-    let transition = connection::open(protocol, packet);
-    let flags = if hairpin { ConnectionState::HAIRPIN } else { 0 };
+    opened.hairpin = destination.address == key.source;
+    let source = if opened.hairpin { node_address(settings, &key.source) } else { key.source };
+    let flags = if opened.hairpin { ConnectionState::HAIRPIN } else { 0 };
     let mut entry = Connection {
         source: key.destination,
         destination: key.source,
@@ -86,29 +85,45 @@ pub fn open(
         protocol: key.protocol,
         pad: [0; 3],
     };
-    reserve_reply(&mut reply_key, &entry)?;
+    let reserved = reserve_reply(&mut reply_key, &entry);
+    if reserved != OPENED {
+        return reserved;
+    }
 
+    let transition = connection::open(protocol, packet);
     entry.source = reply_key.destination;
     entry.destination = reply_key.source;
     entry.source_port = reply_key.destination_port;
     entry.destination_port = reply_key.source_port;
     entry.state = transition.state.0 | flags;
-    entry.timeout = timeout(&settings.timeouts, protocol, transition.state);
+    entry.timeout = settings.timeouts.of(protocol, transition.state.number());
     if CONNECTIONS.insert(key, &entry, u64::from(BPF_NOEXIST)).is_err() {
         // Full, or another CPU opened the same connection with a retransmission: that one stands, the next
         // retransmission finds it.
         let _ = CONNECTIONS.remove(&reply_key);
-        return Err(Drop::TableFull);
+        return TABLE_FULL;
     }
     count::load(server, transition.load);
     count::scheduled(server);
     count::request(server, packet.length);
-    Ok(Opened { rewrite: Rewrite::of(&entry), hairpin })
+    opened.rewrite = Rewrite::of(&entry);
+    OPENED
 }
 
 #[inline(always)]
-fn timeout(timeouts: &Timeouts, protocol: Protocol, state: ConnectionState) -> u32 {
-    timeouts.of(protocol, state.number())
+fn no_destination() -> u32 {
+    count::drop(Drop::NoDestination);
+    NO_DESTINATION
+}
+
+/// Chooses a server for a packet's connection; 0 for none.
+#[inline(always)]
+pub fn choose(packet: &Packet, service: &Service, request: &mut Request) -> u32 {
+    request.client = packet.key.source;
+    request.destination = packet.key.destination;
+    request.now = now();
+    request.client_port = u32::from(packet.key.source_port.number());
+    schedule(service, request)
 }
 
 /// The address that a hairpin connection's server sees as its client: its own would never leave it.
@@ -123,21 +138,21 @@ const FULL: i32 = -7;
 /// Inserts the reply entry. If its key is taken (one client port talks to two services that share a server), another
 /// source port keeps the two apart: IPVS would answer from the newer one.
 #[inline(always)]
-fn reserve_reply(key: &mut ConnectionKey, entry: &Connection) -> Result<(), Drop> {
+fn reserve_reply(key: &mut ConnectionKey, entry: &Connection) -> u32 {
     for _ in 0..PORT_TRIES {
         match CONNECTIONS.insert(&*key, entry, u64::from(BPF_NOEXIST)) {
-            Ok(()) => return Ok(()),
-            Err(FULL) => return Err(Drop::TableFull),
+            Ok(()) => return OPENED,
+            Err(FULL) => return TABLE_FULL,
             Err(_) => {}
         }
         if take_over(key, entry) {
-            return Ok(());
+            return OPENED;
         }
         // SAFETY: the helper takes no arguments and has no preconditions.
         let random = unsafe { bpf_get_prandom_u32() };
         key.destination_port = Port::new((FIRST_PORT + random % PORTS) as u16);
     }
-    Err(Drop::NoSourcePort)
+    NO_SOURCE_PORT
 }
 
 /// Takes over a reply entry that a lost race left behind for this very connection.

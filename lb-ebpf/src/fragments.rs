@@ -25,8 +25,7 @@ pub fn remember(packet: &Packet) {
     if !matches!(packet.kind, Kind::FirstFragment) {
         return;
     }
-    let ports =
-        FragmentPorts { source_port: packet.key.source_port, destination_port: packet.key.destination_port };
+    let ports = FragmentPorts { source_port: packet.key.source_port, destination_port: packet.key.destination_port };
     // LRU: inserting cannot fail for want of room; a lost entry costs this datagram.
     let _ = FRAGMENTS.insert(key(packet), ports, u64::from(BPF_ANY));
 }

@@ -2,7 +2,7 @@
 //! know about non-linear buffers, shared headers and checksum offload.
 
 use aya_ebpf::{
-    bindings::{BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
+    bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
     helpers::{bpf_l3_csum_replace, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_store_bytes},
     programs::TcContext,
 };
@@ -19,39 +19,60 @@ const BPF_F_IPV6: u64 = 1 << 7;
 const MAX_OFFSET: u32 = 0xffff;
 
 /// The packet of a tc program.
-pub struct Frame<'a>(pub &'a TcContext);
+#[derive(Clone, Copy)]
+pub struct Frame(*mut __sk_buff);
 
-impl Bytes for Frame<'_> {
+impl Frame {
+    /// The packet of the program that this context belongs to.
+    #[inline(always)]
+    pub fn new(ctx: &TcContext) -> Self {
+        Self(ctx.skb.skb)
+    }
+
+    /// The kernel's handle of the packet, for helpers.
+    #[inline(always)]
+    pub fn skb(self) -> *mut __sk_buff {
+        self.0
+    }
+
+    /// Length of the frame in bytes.
+    #[inline(always)]
+    pub fn len(self) -> u32 {
+        // SAFETY: the context is valid during the program.
+        unsafe { (*self.0).len }
+    }
+
+    /// Index of the interface that the packet arrived on or leaves by.
+    #[inline(always)]
+    pub fn interface(self) -> u32 {
+        // SAFETY: the context is valid during the program.
+        unsafe { (*self.0).ifindex }
+    }
+}
+
+impl Bytes for Frame {
     #[inline(always)]
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         // SAFETY: the helper writes at most N bytes to `bytes`, and checks the packet's bounds itself.
-        let result = unsafe {
-            bpf_skb_load_bytes(
-                self.0.skb.skb.cast(),
-                offset & MAX_OFFSET,
-                bytes.as_mut_ptr().cast(),
-                N as u32,
-            )
-        };
+        let result =
+            unsafe { bpf_skb_load_bytes(self.0.cast(), offset & MAX_OFFSET, bytes.as_mut_ptr().cast(), N as u32) };
         if result == 0 { Some(bytes) } else { None }
     }
 }
 
-impl Editor for Frame<'_> {
+impl Editor for Frame {
     #[inline(always)]
     fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N]) -> Result<(), Refused> {
         // SAFETY: the helper reads N bytes from `bytes`, and checks the packet's bounds itself.
-        let result = unsafe {
-            bpf_skb_store_bytes(self.0.skb.skb, offset & MAX_OFFSET, bytes.as_ptr().cast(), N as u32, 0)
-        };
+        let result = unsafe { bpf_skb_store_bytes(self.0, offset & MAX_OFFSET, bytes.as_ptr().cast(), N as u32, 0) };
         check(result)
     }
 
     #[inline(always)]
     fn fix_network(&mut self, offset: u32, difference: Difference) -> Result<(), Refused> {
         // SAFETY: the helper checks the packet's bounds; size 0 means that the last value is a difference.
-        check(unsafe { bpf_l3_csum_replace(self.0.skb.skb, offset & MAX_OFFSET, 0, difference.0.into(), 0) })
+        check(unsafe { bpf_l3_csum_replace(self.0, offset & MAX_OFFSET, 0, difference.0.into(), 0) })
     }
 
     #[inline(always)]
@@ -65,7 +86,7 @@ impl Editor for Frame<'_> {
         }
         let replace = |flags| {
             // SAFETY: as above.
-            unsafe { bpf_l4_csum_replace(self.0.skb.skb, offset & MAX_OFFSET, 0, difference.0.into(), flags) }
+            unsafe { bpf_l4_csum_replace(self.0, offset & MAX_OFFSET, 0, difference.0.into(), flags) }
         };
         if field.pseudo_header && matches!(field.family, Family::V6) {
             if replace(flags | BPF_F_IPV6) == 0 {

@@ -1,39 +1,59 @@
 //! Requests: client to frontend becomes client to real server, before netfilter and routing see the packet.
 
-use aya_ebpf::programs::TcContext;
 use lb_common::{
     address::Protocol,
     connection,
     drops::Drop,
-    layout::{ConnectionState, Service, ServiceKey, Settings},
+    layout::{ConnectionState, Service, ServiceKey},
     nat::{self, Rewrite},
-    packet::{Kind, Packet, parse_ethernet, parse_network},
+    packet::{Kind, Packet},
     tcp::Direction,
 };
 
 use crate::{
     connections::{self, Entry},
-    count, create,
-    fragments,
+    count, create, fragments,
     frame::Frame,
-    maps::SERVICES_MAP,
-    respond,
-    settings::{now, settings},
+    maps::{SERVICES_MAP, Scratch},
+    reply, respond,
+    settings::{now, scratch, settings},
+    translate::{ErrorRewrite, parse, parse_quoted, translate, translate_error},
     verdict::{self, NEXT},
 };
 
 /// The program.
 #[inline(always)]
-pub fn run(ctx: TcContext) -> i32 {
-    let Ok(mut packet) = parse_ethernet(&Frame(&ctx)) else { return NEXT };
-    if matches!(packet.kind, Kind::IcmpError) {
-        return icmp_error(&ctx, &packet);
+pub fn run(frame: Frame) -> i32 {
+    let Some(Scratch { packet, quoted, .. }) = scratch() else { return NEXT };
+    if !parse(frame, packet) {
+        return NEXT;
     }
-    if matches!(packet.kind, Kind::LaterFragment) && !fragments::recall(&mut packet) {
-        return orphan(&packet);
+    if matches!(packet.kind, Kind::IcmpError) {
+        return icmp_error(frame, packet, quoted);
+    }
+    match transport(frame, packet) {
+        // Answered from here, where the stack is shallow.
+        UNREACHABLE => respond::unreachable(frame, packet),
+        RESET => respond::reset(frame, packet),
+        verdict => verdict,
+    }
+}
+
+/// [`transport`]: the packet is to be answered with ICMP port unreachable.
+const UNREACHABLE: i32 = -2;
+/// [`transport`]: the packet is to be answered with a TCP reset.
+const RESET: i32 = -3;
+
+/// A TCP, UDP or SCTP packet.
+#[inline(never)]
+fn transport(frame: Frame, packet: &mut Packet) -> i32 {
+    // Without ports the service cannot be told: fragments that no translated first fragment came before pass, as
+    // those to anything but services must.
+    if matches!(packet.kind, Kind::LaterFragment) && !fragments::recall(packet) {
+        return NEXT;
     }
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
-    let Some(entry) = Entry::find(&packet.key) else { return unknown(&ctx, &packet, protocol, None) };
+    let Some(entry) = Entry::find(&packet.key) else { return unknown(frame, packet, None) };
     let state = entry.state();
     if state.has(ConnectionState::REPLY) {
         // Replies are translated on their way out, but a hairpin's reply would never get there: it is addressed to
@@ -41,64 +61,53 @@ pub fn run(ctx: TcContext) -> i32 {
         if !state.has(ConnectionState::HAIRPIN) {
             return NEXT;
         }
-        let result = reply(&ctx, &packet, protocol, &entry);
-        return if result == NEXT { respond::turn_round(&ctx) } else { result };
+        return match reply::run(frame, packet, protocol, &entry) {
+            NEXT => respond::turn_round(frame),
+            other => other,
+        };
     }
-    known(&ctx, &packet, protocol, &entry, state)
-}
-
-/// A later fragment whose first was not translated: on its way to a frontend it can reach nobody.
-#[inline(always)]
-fn orphan(packet: &Packet) -> i32 {
-    // Without ports the service cannot be told; fragments to anything but services pass, as they must.
-    let _ = packet;
-    NEXT
-}
-
-/// A packet of a connection in the table.
-#[inline(always)]
-fn known(ctx: &TcContext, packet: &Packet, protocol: Protocol, entry: &Entry, state: ConnectionState) -> i32 {
-    let Some(settings) = settings() else { return NEXT };
-    let now = now();
-    let value = entry.value();
-    if must_reschedule(packet, protocol, entry, state, now) {
-        return unknown(ctx, packet, protocol, Some(*entry));
+    if must_reschedule(packet, protocol, &entry, state) {
+        return unknown(frame, packet, Some(entry));
     }
-    let rewrite = Rewrite::of(value);
-    let server = value.server;
-    entry.touch(now);
-    entry.advance(protocol, packet, Direction::In, &settings.timeouts);
-    count::request(server, packet.length);
-    forward(ctx, packet, &rewrite, state.has(ConnectionState::HAIRPIN))
+    known(frame, packet, protocol, &entry)
 }
 
 /// True if this packet begins a new connection although its key is in the table: the old one timed out, is over and a
 /// SYN comes again, or lost its server (a SYN, or any datagram; a live TCP stream keeps its removed server).
 #[inline(always)]
-fn must_reschedule(packet: &Packet, protocol: Protocol, entry: &Entry, state: ConnectionState, now: u64) -> bool {
-    let opens = connection::opens(protocol, packet.signal);
-    if opens && connection::is_over(protocol, state) {
+fn must_reschedule(packet: &Packet, protocol: Protocol, entry: &Entry, state: ConnectionState) -> bool {
+    if connection::opens(protocol, packet.signal)
+        && (connection::is_over(protocol, state) || !connections::is_available(entry.value().server))
+    {
         return true;
     }
-    if opens && !connections::is_available(entry.value().server) {
-        // A frontend that is gone has no other server to offer: what lives, lives on.
-        return true;
-    }
-    entry.is_expired(packet.key.protocol, now)
+    entry.is_expired(packet.key.protocol, now())
 }
 
-/// A packet of no connection: for a frontend, or none of our business.
+/// A packet of a connection in the table.
 #[inline(always)]
-fn unknown(ctx: &TcContext, packet: &Packet, protocol: Protocol, old: Option<Entry>) -> i32 {
+fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i32 {
+    let Some(settings) = settings() else { return NEXT };
+    let rewrite = Rewrite::of(entry.value());
+    let hairpin = entry.state().has(ConnectionState::HAIRPIN);
+    entry.touch(now());
+    entry.advance(protocol, packet, Direction::In, &settings.timeouts);
+    count::request(entry.value().server, packet.length);
+    forward(frame, packet, &rewrite, hairpin)
+}
+
+/// A packet of no connection: for a frontend, or none of our business. `old` is a connection that ends with it.
+#[inline(always)]
+fn unknown(frame: Frame, packet: &Packet, old: Option<Entry>) -> i32 {
     let key = ServiceKey {
         address: packet.key.destination,
         port: packet.key.destination_port,
         protocol: packet.key.protocol,
         pad: 0,
     };
-    // SAFETY: copied word by word below; user space replaces values whole, in a new element.
+    // SAFETY: user space replaces values whole, in a new element.
     match unsafe { SERVICES_MAP.get(key) } {
-        Some(service) => new(ctx, packet, protocol, service, old),
+        Some(service) => new(frame, packet, service, old),
         None => {
             if let Some(old) = old {
                 old.close(&packet.key);
@@ -108,114 +117,59 @@ fn unknown(ctx: &TcContext, packet: &Packet, protocol: Protocol, old: Option<Ent
     }
 }
 
-#[inline(always)]
-fn new(ctx: &TcContext, packet: &Packet, protocol: Protocol, service: &Service, old: Option<Entry>) -> i32 {
-    let Some(settings) = settings() else { return NEXT };
+/// A packet for a service that has no connection, or ends `old`.
+#[inline(never)]
+fn new(frame: Frame, packet: &Packet, service: &Service, old: Option<Entry>) -> i32 {
+    let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
     if matches!(packet.kind, Kind::LaterFragment) {
         return verdict::drop(Drop::OrphanFragment);
     }
     if !connection::opens(protocol, packet.signal) {
-        return stray(ctx, packet, protocol, old);
+        return stray(packet, protocol, old);
     }
-    match open(packet, protocol, service, settings, old) {
-        Ok(opened) => forward(ctx, packet, &opened.rewrite, opened.hairpin),
-        Err(Drop::NoDestination) => {
-            count::drop(Drop::NoDestination);
-            respond::unreachable(ctx, packet)
-        }
-        Err(reason) => verdict::drop(reason),
+    let Some(Scratch { request, opened, .. }) = scratch() else { return NEXT };
+    let server = create::choose(packet, service, request);
+    match create::open(packet, service, server, old, opened) {
+        create::OPENED => forward(frame, packet, &opened.rewrite, opened.hairpin),
+        create::NO_DESTINATION => UNREACHABLE,
+        create::NO_SOURCE_PORT => verdict::drop(Drop::NoSourcePort),
+        _ => verdict::drop(Drop::TableFull),
     }
-}
-
-#[inline(always)]
-fn open(
-    packet: &Packet,
-    protocol: Protocol,
-    service: &Service,
-    settings: &Settings,
-    old: Option<Entry>,
-) -> Result<create::Opened, Drop> {
-    create::open(packet, protocol, service, settings, old, now())
 }
 
 /// A segment of a connection that is not in the table: as a host without that connection would answer.
 #[inline(always)]
-fn stray(ctx: &TcContext, packet: &Packet, protocol: Protocol, old: Option<Entry>) -> i32 {
+fn stray(packet: &Packet, protocol: Protocol, old: Option<Entry>) -> i32 {
     if let Some(old) = old {
         old.close(&packet.key);
     }
     count::drop(Drop::NotSyn);
     match protocol {
-        Protocol::Tcp => respond::reset(ctx, packet),
-        _ => respond::unreachable(ctx, packet),
+        Protocol::Tcp => RESET,
+        _ => UNREACHABLE,
     }
 }
 
 /// Writes the translation and lets the packet go on.
 #[inline(always)]
-fn forward(ctx: &TcContext, packet: &Packet, rewrite: &Rewrite, hairpin: bool) -> i32 {
-    fragments::remember(packet);
-    if nat::apply(&mut Frame(ctx), packet, rewrite).is_err() {
-        return verdict::drop(Drop::RewriteFailed);
-    }
-    if hairpin { respond::turn_round(ctx) } else { NEXT }
-}
-
-/// A packet from a real server: the frontend's address goes in front of it.
-#[inline(always)]
-pub fn reply(ctx: &TcContext, packet: &Packet, protocol: Protocol, entry: &Entry) -> i32 {
-    let value = entry.value();
-    let rewrite = Rewrite::of(value);
-    let server = value.server;
-    let state = entry.state();
-    entry.touch(now());
-    let settled = match protocol {
-        // The state machine has one state; both entries' clocks count.
-        Protocol::Udp => true,
-        Protocol::Tcp => state.has(ConnectionState::SETTLED) && connections::is_plain_ack(packet.signal),
-        Protocol::Sctp => false,
-    };
-    if !settled {
-        let Some(settings) = settings() else { return NEXT };
-        let Some(request) = Entry::find(&entry.other_key(packet.key.protocol)) else { return NEXT };
-        request.advance(protocol, packet, Direction::Out, &settings.timeouts);
-        let established = request.state().number() == lb_common::tcp::State::Established as u8;
-        entry.set_settled(established && matches!(protocol, Protocol::Tcp));
-    }
-    count::reply(server, packet.length);
-    fragments::remember(packet);
-    match nat::apply(&mut Frame(ctx), packet, &rewrite) {
-        Ok(()) => NEXT,
-        Err(_) => verdict::drop(Drop::RewriteFailed),
+fn forward(frame: Frame, packet: &Packet, rewrite: &Rewrite, hairpin: bool) -> i32 {
+    match translate(frame, packet, rewrite) {
+        NEXT if hairpin => respond::turn_round(frame),
+        verdict => verdict,
     }
 }
 
-/// An ICMP error from the client's side about a reply: its receiver is the real server.
-#[inline(always)]
-fn icmp_error(ctx: &TcContext, packet: &Packet) -> i32 {
-    let Ok(quoted) = parse_network(&Frame(ctx), packet.family, packet.transport + 8, true) else { return NEXT };
-    let Some(entry) = Entry::find(&nat::quoted_key(&quoted)) else { return NEXT };
+/// An ICMP error from the client's side about a reply: its receiver is the real server, which must see what it sent.
+#[inline(never)]
+fn icmp_error(frame: Frame, packet: &Packet, quoted: &mut Packet) -> i32 {
+    if !parse_quoted(frame, packet, quoted) {
+        return NEXT;
+    }
+    let Some(entry) = Entry::find(&nat::quoted_key(quoted)) else { return NEXT };
     if entry.state().has(ConnectionState::REPLY) {
         return NEXT;
     }
     let request = Rewrite::of(entry.value());
-    // The quoted packet is a reply as the client saw it; the server must see what it sent.
-    let sent = Rewrite {
-        source: request.destination,
-        destination: request.source,
-        source_port: request.destination_port,
-        destination_port: request.source_port,
-    };
-    let written = nat::apply_embedded(
-        &mut Frame(ctx),
-        packet,
-        packet.key.source,
-        request.destination,
-        &quoted,
-        &sent,
-    );
-    match written {
-        Ok(()) => NEXT,
-        Err(_) => verdict::drop(Drop::RewriteFailed),
-    }
+    let to = ErrorRewrite { source: packet.key.source, destination: request.destination, quoted: request.reversed() };
+    translate_error(frame, packet, quoted, &to)
 }

@@ -7,7 +7,6 @@ use core::ffi::c_long;
 
 use aya_ebpf::bindings::BPF_ANY;
 use lb_common::{
-    address::Address,
     layout::{
         DESTINATION_AVAILABLE, LOCALITY_CHUNK, Locality, LocalityChunk, LocalityKey, MAX_DESTINATIONS_PER_SERVICE,
         ServerReference, Service,
@@ -24,8 +23,6 @@ use crate::{
 };
 
 const CHUNK: u32 = LOCALITY_CHUNK as u32;
-/// Chunks of a set, at most.
-const MAX_CHUNKS: u32 = MAX_DESTINATIONS_PER_SERVICE / CHUNK;
 
 /// A remembered server and whether it is still in its service.
 #[inline(always)]
@@ -89,59 +86,101 @@ pub fn single(service: &Service, request: &Request) -> u32 {
     chosen
 }
 
+/// A walk over lblcr's set, newest first.
 struct SetWalk {
     key: LocalityKey,
-    chunks: u32,
-    service: u32,
+    length: u32,
     minimum: SetMinimum,
     maximum: SetMaximum,
-    wanted: u32,
-    found: u32,
 }
 
-unsafe extern "C" fn walk_chunk(index: u32, state: *mut SetWalk) -> c_long {
+/// The reference at a place of a set; id 0 where there is none.
+#[inline(always)]
+fn place_of(key: &mut LocalityKey, place: u32) -> ServerReference {
+    key.chunk = 1 + place / CHUNK;
+    // SAFETY: as in `single`.
+    match unsafe { LOCALITY_SETS.get(*key) } {
+        Some(chunk) => chunk.servers[(place % CHUNK) as usize],
+        None => ServerReference { destination: 0, epoch: 0 },
+    }
+}
+
+unsafe extern "C" fn weigh_place(index: u32, state: *mut SetWalk) -> c_long {
     // SAFETY: bpf_loop passes the pointer that `repeat` gave it.
     let state = unsafe { &mut *state };
-    let chunk = state.chunks.wrapping_sub(1).wrapping_sub(index);
-    state.key.chunk = chunk.wrapping_add(1);
-    // SAFETY: as in `single`.
-    let Some(servers) = (unsafe { LOCALITY_SETS.get(state.key) }) else { return 0 };
-    for back in 0..LOCALITY_CHUNK {
-        let place = LOCALITY_CHUNK - 1 - back;
-        let server = servers.servers[place];
-        if server.destination == 0 {
-            continue;
-        }
-        if server.destination == state.wanted {
-            state.found = 1;
-        }
-        if let Some((candidate, available)) = recall(server, state.service) {
-            state.minimum.step(&candidate, available);
-            state.maximum.step(&candidate, chunk.wrapping_mul(CHUNK).wrapping_add(place as u32));
-        }
+    let place = state.length.wrapping_sub(1).wrapping_sub(index);
+    let server = place_of(&mut state.key, place);
+    if let Some((candidate, available)) = recall(server, state.key.service) {
+        state.minimum.step(&candidate, available);
+        state.maximum.step(&candidate, place);
     }
     0
 }
 
+/// The least loaded server of a set, after taking out the most loaded if the set has not changed for a day.
 #[inline(never)]
-fn walk(state: &mut SetWalk) -> u32 {
-    let chunks = if state.chunks > MAX_CHUNKS { MAX_CHUNKS } else { state.chunks };
-    state.chunks = chunks;
-    repeat(chunks, walk_chunk, state);
+fn minimum_of_set(key: &LocalityKey, entry: &mut Locality, chosen: &mut Candidate, now: u64) -> u32 {
+    let mut walk = SetWalk {
+        key: *key,
+        length: bounded(entry.length),
+        minimum: SetMinimum::default(),
+        maximum: SetMaximum::default(),
+    };
+    repeat(walk.length, weigh_place, &mut walk);
+    if entry.count > 1 && now.wrapping_sub(entry.last_modified) > REPLICATION_EXPIRY_NS {
+        if let Some(place) = walk.maximum.place() {
+            write_place(key, place, ServerReference { destination: 0, epoch: 0 });
+            entry.count = entry.count.wrapping_sub(1);
+        }
+        entry.last_modified = now;
+    }
+    *chosen = *walk.minimum.chosen();
     0
 }
 
 #[inline(always)]
-fn walk_of(address: Address, service: u32, length: u32, wanted: u32) -> SetWalk {
-    SetWalk {
-        key: LocalityKey { address, service, chunk: 0 },
-        chunks: length.div_ceil(CHUNK),
-        service,
-        minimum: SetMinimum::default(),
-        maximum: SetMaximum::default(),
-        wanted,
-        found: 0,
+fn bounded(length: u32) -> u32 {
+    if length > MAX_DESTINATIONS_PER_SERVICE { MAX_DESTINATIONS_PER_SERVICE } else { length }
+}
+
+/// A chunk of holes. Static: 128 bytes are too many for the stack.
+static EMPTY: LocalityChunk = LocalityChunk { servers: [ServerReference { destination: 0, epoch: 0 }; LOCALITY_CHUNK] };
+
+struct Membership {
+    key: LocalityKey,
+    wanted: u32,
+    found: u32,
+}
+
+unsafe extern "C" fn compare_place(place: u32, state: *mut Membership) -> c_long {
+    // SAFETY: as in `weigh_place`.
+    let state = unsafe { &mut *state };
+    if place_of(&mut state.key, place).destination == state.wanted {
+        state.found = 1;
+        return 1;
     }
+    0
+}
+
+/// Adds a server to a set unless it is in it.
+#[inline(never)]
+fn add_to_set(key: &LocalityKey, entry: &mut Locality, server: u32, now: u64) -> u32 {
+    let length = bounded(entry.length);
+    let mut membership = Membership { key: *key, wanted: server, found: 0 };
+    repeat(length, compare_place, &mut membership);
+    if membership.found != 0 || length >= MAX_DESTINATIONS_PER_SERVICE {
+        return 0;
+    }
+    if length % CHUNK == 0 {
+        // A new chunk starts empty: one of an evicted set may linger.
+        let chunk_key = LocalityKey { chunk: 1 + length / CHUNK, ..*key };
+        let _ = LOCALITY_SETS.insert(chunk_key, &EMPTY, u64::from(BPF_ANY));
+    }
+    write_place(key, length, reference(server));
+    entry.length = length.wrapping_add(1);
+    entry.count = entry.count.wrapping_add(1);
+    entry.last_modified = now;
+    0
 }
 
 /// lblcr: the least loaded server of the remembered set, which grows when that is busy and shrinks once a day.
@@ -151,64 +190,45 @@ pub fn replicated(service: &Service, request: &Request) -> u32 {
     let Some(entry) = LOCALITY.get_ptr_mut(key) else {
         let chosen = scan(service, Rule::WeightedLeast).chosen();
         if chosen != 0 {
-            start_set(key, chosen, request.now);
+            start_set(&key, chosen, request.now);
         }
         return chosen;
     };
     // SAFETY: as in `single`.
     let entry = unsafe { &mut *entry };
     entry.last_used = request.now;
-    let mut set = walk_of(key.address, service.id, entry.length, 0);
-    walk(&mut set);
-    if entry.count > 1 && request.now.wrapping_sub(entry.last_modified) > REPLICATION_EXPIRY_NS {
-        if let Some(place) = set.maximum.place() {
-            write_place(key, place, ServerReference { destination: 0, epoch: 0 }, false);
-            entry.count = entry.count.wrapping_sub(1);
-        }
-        entry.last_modified = request.now;
-    }
-    let server = set.minimum.chosen();
-    if server.destination != 0 && !may_be_busy(server) {
+    let mut server = Candidate::default();
+    minimum_of_set(&key, entry, &mut server, request.now);
+    if server.destination != 0 && !may_be_busy(&server) {
         return server.destination;
     }
     let scan = scan(service, Rule::WeightedLeast);
-    if server.destination != 0 && !busy(server, scan.relaxed_exists()) {
+    if server.destination != 0 && !busy(&server, scan.relaxed_exists()) {
         return server.destination;
     }
     let chosen = scan.chosen();
-    if chosen == 0 {
-        return 0;
-    }
-    let mut presence = walk_of(key.address, service.id, entry.length, chosen);
-    walk(&mut presence);
-    if presence.found == 0 && entry.length < MAX_DESTINATIONS_PER_SERVICE {
-        write_place(key, entry.length, reference(chosen), true);
-        entry.length = entry.length.wrapping_add(1);
-        entry.count = entry.count.wrapping_add(1);
-        entry.last_modified = request.now;
+    if chosen != 0 {
+        add_to_set(&key, entry, chosen, request.now);
     }
     chosen
 }
 
-#[inline(always)]
-fn start_set(key: LocalityKey, server: u32, now: u64) {
-    let mut chunk = LocalityChunk::default();
-    chunk.servers[0] = reference(server);
-    let _ = LOCALITY_SETS.insert(LocalityKey { chunk: 1, ..key }, chunk, u64::from(BPF_ANY));
+/// A new set of one server.
+#[inline(never)]
+fn start_set(key: &LocalityKey, server: u32, now: u64) -> u32 {
+    let _ = LOCALITY_SETS.insert(LocalityKey { chunk: 1, ..*key }, &EMPTY, u64::from(BPF_ANY));
+    write_place(key, 0, reference(server));
     let entry = Locality { last_used: now, last_modified: now, length: 1, count: 1, ..Locality::default() };
-    let _ = LOCALITY.insert(key, entry, u64::from(BPF_ANY));
+    let _ = LOCALITY.insert(*key, entry, u64::from(BPF_ANY));
+    0
 }
 
-/// Writes one place of a set. `append`: at its end, where a new chunk starts empty (one of an evicted set may linger).
-#[inline(never)]
-fn write_place(key: LocalityKey, place: u32, server: ServerReference, append: bool) -> u32 {
-    let key = LocalityKey { chunk: 1 + place / CHUNK, ..key };
-    if append && place % CHUNK == 0 {
-        let _ = LOCALITY_SETS.insert(key, LocalityChunk::default(), u64::from(BPF_ANY));
-    }
+/// Writes one place of a set.
+#[inline(always)]
+fn write_place(key: &LocalityKey, place: u32, server: ServerReference) {
+    let key = LocalityKey { chunk: 1 + place / CHUNK, ..*key };
     if let Some(chunk) = LOCALITY_SETS.get_ptr_mut(key) {
         // SAFETY: as in `single`; the remainder keeps the index inside the chunk.
         unsafe { (*chunk).servers[(place % CHUNK) as usize] = server };
     }
-    0
 }

@@ -10,7 +10,10 @@
 //! No policy of its own: what decides is in `lb-common`.
 #![no_std]
 #![no_main]
+#![feature(core_intrinsics)]
+#![allow(internal_features, reason = "atomics of this target exist as intrinsics only, see atomic.rs")]
 
+mod atomic;
 mod connections;
 mod count;
 mod create;
@@ -20,11 +23,13 @@ mod frame;
 mod ingress;
 mod locality;
 mod maps;
+mod reply;
 mod respond;
 mod schedule;
 mod settings;
 mod sockets;
 mod sweep;
+mod translate;
 mod verdict;
 
 use aya_ebpf::{
@@ -32,16 +37,18 @@ use aya_ebpf::{
     programs::{SockAddrContext, SockContext, TcContext},
 };
 
+use crate::frame::Frame;
+
 /// Requests, as they enter the node on any interface.
 #[classifier]
 pub fn bpvs_ingress(ctx: TcContext) -> i32 {
-    ingress::run(ctx)
+    ingress::run(Frame::new(&ctx))
 }
 
 /// Replies, as they leave towards the client on any interface.
 #[classifier]
 pub fn bpvs_egress(ctx: TcContext) -> i32 {
-    egress::run(ctx)
+    egress::run(Frame::new(&ctx))
 }
 
 /// Removes expired connections and recounts. Never attached: the agent runs it.

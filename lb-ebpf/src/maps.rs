@@ -10,18 +10,43 @@ use aya_ebpf::{
 use lb_common::{
     drops::Drop,
     layout::{
-        Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, FragmentKey, FragmentPorts,
-        Locality, LocalityChunk, LocalityKey, Recount, Service, ServiceKey, Settings, SocketConnection, SocketFlow,
+        Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, FragmentKey, FragmentPorts, Locality,
+        LocalityChunk, LocalityKey, Recount, Service, ServiceKey, Settings, SocketConnection, SocketFlow,
         SocketFlowKey, SweepResult, Traffic,
     },
+    packet::Packet,
 };
+
+use crate::{create::Opened, schedule::Request};
 
 const MAPPABLE: usize = BPF_F_MMAPABLE as usize;
 
 const SERVICES: usize = 65_536;
-const SLOTS: usize = 1_048_576;
+const SLOTS: usize = 2_097_152;
 const DESTINATIONS: usize = 262_144;
 const CONNECTION_ENTRIES: usize = 262_144;
+
+/// Words of a refused packet that are quoted, at most. RFC 792 asks for the IP header and 8 bytes; this holds any IPv4
+/// header, or an IPv6 header with room for extension headers, and a whole TCP header.
+pub const QUOTE_WORDS: usize = 32;
+
+/// Where tc programs keep what does not fit on their stack.
+pub struct Scratch {
+    /// The packet.
+    pub packet: Packet,
+    /// The packet that an ICMP error quotes.
+    pub quoted: Packet,
+    /// What a refusal quotes.
+    pub quote: [u32; QUOTE_WORDS],
+    /// What a scheduler is asked.
+    pub request: Request,
+    /// The connection that was opened.
+    pub opened: Opened,
+}
+
+/// One for each CPU: tc programs run with bottom halves off, so that none interrupts another.
+#[btf_map(name = "scratch")]
+pub static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
 
 /// Frontends.
 #[btf_map(name = "services")]
@@ -43,9 +68,10 @@ pub static DESTINATION_LOAD: Array<DestinationLoad, DESTINATIONS, MAPPABLE> = Ar
 #[btf_map(name = "destination_traffic")]
 pub static DESTINATION_TRAFFIC: PerCpuArray<Traffic, DESTINATIONS> = PerCpuArray::new();
 
-/// rr's and wrr's place in the list, by service id.
+/// rr's and wrr's place in the list, by service id. Larger than `services`: a removed service keeps its id while its
+/// connections last.
 #[btf_map(name = "scheduler_state")]
-pub static SCHEDULER_STATE: Array<u64, SERVICES, MAPPABLE> = Array::new();
+pub static SCHEDULER_STATE: Array<u64, { 2 * SERVICES }, MAPPABLE> = Array::new();
 
 /// Connections, two entries each. Not LRU: a flood of new connections must not push out an established one.
 #[btf_map(name = "connections")]

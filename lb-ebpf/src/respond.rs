@@ -4,10 +4,7 @@
 //! The answer is written over the packet. A packet whose checksum a local sender left to the device keeps that mark:
 //! right for veth, where such packets come from, since nothing completes it there.
 
-use aya_ebpf::{
-    helpers::{bpf_skb_change_tail, bpf_skb_load_bytes, bpf_skb_store_bytes},
-    programs::TcContext,
-};
+use aya_ebpf::helpers::{bpf_skb_change_tail, bpf_skb_load_bytes, bpf_skb_store_bytes};
 use lb_common::{
     address::Address,
     drops::Drop,
@@ -18,26 +15,25 @@ use lb_common::{
 
 use crate::{
     frame::Frame,
+    maps::QUOTE_WORDS,
+    settings::scratch,
     verdict::{self, send_back},
 };
 
-/// Bytes of the refused packet that are quoted, at most. RFC 792 asks for the IP header and 8 bytes; this holds any
-/// IPv4 header, or an IPv6 header with room for extension headers, and a whole TCP header.
-const QUOTE: usize = 128;
-const QUOTE_WORDS: usize = QUOTE / 4;
+const QUOTE: usize = QUOTE_WORDS * 4;
 /// Hop limit of answers, as Linux's default.
 const HOPS: u8 = 64;
 
 /// Sends the packet back where it came from: link-layer addresses swapped.
 #[inline(always)]
-pub fn turn_round(ctx: &TcContext) -> i32 {
-    let mut frame = Frame(ctx);
+pub fn turn_round(frame: Frame) -> i32 {
+    let mut frame = frame;
     let Some(addresses) = frame.read::<12>(0) else { return verdict::drop(Drop::RewriteFailed) };
     let mut swapped = [0; 12];
     swapped[..6].copy_from_slice(&addresses[6..]);
     swapped[6..].copy_from_slice(&addresses[..6]);
     match frame.store(0, swapped) {
-        Ok(()) => send_back(ctx),
+        Ok(()) => send_back(frame),
         Err(_) => verdict::drop(Drop::RewriteFailed),
     }
 }
@@ -59,22 +55,23 @@ fn unanswerable(packet: &Packet) -> bool {
 
 /// Answers with ICMP port unreachable, from the frontend.
 #[inline(never)]
-pub fn unreachable(ctx: &TcContext, packet: &Packet) -> i32 {
+pub fn unreachable(frame: Frame, packet: &Packet) -> i32 {
     if unanswerable(packet) {
         return verdict::drop(Drop::Unanswerable);
     }
-    match write_unreachable(ctx, packet) {
-        Some(()) => turn_round(ctx),
+    match write_unreachable(frame, packet) {
+        Some(()) => turn_round(frame),
         None => verdict::drop(Drop::Unanswerable),
     }
 }
 
 #[inline(always)]
-fn write_unreachable(ctx: &TcContext, packet: &Packet) -> Option<()> {
+fn write_unreachable(frame: Frame, packet: &Packet) -> Option<()> {
     // The quote, zero-padded: the padding adds nothing to the checksum.
-    let mut quote = [0u32; QUOTE_WORDS];
+    let quote = &mut scratch()?.quote;
+    *quote = [0; QUOTE_WORDS];
     let mut length = packet.length;
-    let available = ctx.len().wrapping_sub(packet.network);
+    let available = frame.len().wrapping_sub(packet.network);
     if length == 0 || length > available {
         length = available;
     }
@@ -85,18 +82,17 @@ fn write_unreachable(ctx: &TcContext, packet: &Packet) -> Option<()> {
         return None;
     }
     // SAFETY: at most QUOTE bytes go to `quote`; the helper checks the packet's bounds.
-    let loaded =
-        unsafe { bpf_skb_load_bytes(ctx.skb.skb.cast(), packet.network, quote.as_mut_ptr().cast(), length) };
+    let loaded = unsafe { bpf_skb_load_bytes(frame.skb().cast(), packet.network, quote.as_mut_ptr().cast(), length) };
     if loaded != 0 {
         return None;
     }
     let mut sum = 0u64;
-    for word in &quote {
+    for word in quote.iter() {
         sum += u64::from(*word);
     }
 
     let header = network_header_length(packet.family);
-    resize(ctx, packet.network + header + 8 + length)?;
+    resize(frame, packet.network + header + 8 + length)?;
     let (kind, code, protocol) = match packet.family {
         Family::V4 => (3, 3, PROTOCOL_ICMP),
         Family::V6 => (1, 4, PROTOCOL_ICMPV6),
@@ -109,30 +105,31 @@ fn write_unreachable(ctx: &TcContext, packet: &Packet) -> Option<()> {
     let mut icmp = [0; 8];
     icmp[..4].copy_from_slice(&start.to_ne_bytes());
     icmp[2..4].copy_from_slice(&(!fold(sum)).to_ne_bytes());
-    write_network_header(ctx, packet, 8 + length, protocol)?;
-    Frame(ctx).store(packet.network + header, icmp).ok()?;
+    if !write_network_header(frame, packet, 8 + length, u32::from(protocol)) {
+        return None;
+    }
+    { frame }.store(packet.network + header, icmp).ok()?;
     // SAFETY: `length` is at most QUOTE; the helper checks the packet's bounds.
-    let stored = unsafe {
-        bpf_skb_store_bytes(ctx.skb.skb, packet.network + header + 8, quote.as_ptr().cast(), length, 0)
-    };
+    let stored =
+        unsafe { bpf_skb_store_bytes(frame.skb(), packet.network + header + 8, quote.as_ptr().cast(), length, 0) };
     if stored == 0 { Some(()) } else { None }
 }
 
 /// Answers a stray segment with a reset (RFC 9293, 3.10.7.1), from the frontend; a reset itself gets no answer.
 #[inline(never)]
-pub fn reset(ctx: &TcContext, packet: &Packet) -> i32 {
+pub fn reset(frame: Frame, packet: &Packet) -> i32 {
     if packet.signal & tcp::FLAG_RST != 0 || unanswerable(packet) {
         return verdict::drop(Drop::Unanswerable);
     }
-    match write_reset(ctx, packet) {
-        Some(()) => turn_round(ctx),
+    match write_reset(frame, packet) {
+        Some(()) => turn_round(frame),
         None => verdict::drop(Drop::Unanswerable),
     }
 }
 
 #[inline(always)]
-fn write_reset(ctx: &TcContext, packet: &Packet) -> Option<()> {
-    let segment = Frame(ctx).read::<20>(packet.transport)?;
+fn write_reset(frame: Frame, packet: &Packet) -> Option<()> {
+    let segment = { frame }.read::<20>(packet.transport)?;
     let sequence = u32::from_be_bytes([segment[4], segment[5], segment[6], segment[7]]);
     let acknowledged = [segment[8], segment[9], segment[10], segment[11]];
     let mut answer = [0; 20];
@@ -155,15 +152,17 @@ fn write_reset(ctx: &TcContext, packet: &Packet) -> Option<()> {
     }
     answer[16..18].copy_from_slice(&(!fold(sum)).to_ne_bytes());
     let header = network_header_length(packet.family);
-    resize(ctx, packet.network + header + 20)?;
-    write_network_header(ctx, packet, 20, packet.key.protocol)?;
-    Frame(ctx).store(packet.network + header, answer).ok()
+    resize(frame, packet.network + header + 20)?;
+    if !write_network_header(frame, packet, 20, u32::from(packet.key.protocol)) {
+        return None;
+    }
+    { frame }.store(packet.network + header, answer).ok()
 }
 
 #[inline(always)]
-fn resize(ctx: &TcContext, length: u32) -> Option<()> {
+fn resize(frame: Frame, length: u32) -> Option<()> {
     // SAFETY: `skb` is this program's context; the helper checks the length.
-    let result = unsafe { bpf_skb_change_tail(ctx.skb.skb, length, 0) };
+    let result = unsafe { bpf_skb_change_tail(frame.skb(), length, 0) };
     if result == 0 { Some(()) } else { None }
 }
 
@@ -182,8 +181,14 @@ fn pseudo_header(packet: &Packet, length: u32, protocol: u8) -> u64 {
     let addresses = match packet.family {
         Family::V4 => u64::from(a[3]) + u64::from(b[3]),
         Family::V6 => {
-            u64::from(a[0]) + u64::from(a[1]) + u64::from(a[2]) + u64::from(a[3])
-                + u64::from(b[0]) + u64::from(b[1]) + u64::from(b[2]) + u64::from(b[3])
+            u64::from(a[0])
+                + u64::from(a[1])
+                + u64::from(a[2])
+                + u64::from(a[3])
+                + u64::from(b[0])
+                + u64::from(b[1])
+                + u64::from(b[2])
+                + u64::from(b[3])
         }
     };
     addresses + u64::from(length.to_be()) + u64::from((u32::from(protocol)).to_be())
@@ -198,10 +203,11 @@ fn fold(sum: u64) -> u16 {
 }
 
 /// Writes the answer's IP header: from the frontend to the client.
-#[inline(always)]
-fn write_network_header(ctx: &TcContext, packet: &Packet, payload: u32, protocol: u8) -> Option<()> {
+#[inline(never)]
+fn write_network_header(frame: Frame, packet: &Packet, payload: u32, protocol: u32) -> bool {
+    let protocol = protocol as u8;
     let (from, to) = (&packet.key.destination, &packet.key.source);
-    let mut frame = Frame(ctx);
+    let mut frame = frame;
     match packet.family {
         Family::V4 => {
             let mut header = [0u8; 20];
@@ -218,7 +224,7 @@ fn write_network_header(ctx: &TcContext, packet: &Packet, payload: u32, protocol
                 sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
             }
             header[10..12].copy_from_slice(&(!fold(sum)).to_ne_bytes());
-            frame.store(packet.network, header).ok()
+            frame.store(packet.network, header).is_ok()
         }
         Family::V6 => {
             let mut header = [0u8; 40];
@@ -228,7 +234,7 @@ fn write_network_header(ctx: &TcContext, packet: &Packet, payload: u32, protocol
             header[7] = HOPS;
             header[8..24].copy_from_slice(&words(from));
             header[24..40].copy_from_slice(&words(to));
-            frame.store(packet.network, header).ok()
+            frame.store(packet.network, header).is_ok()
         }
     }
 }

@@ -1,9 +1,6 @@
 //! Which destination a new connection goes to: the loops around `lb_common::scheduler`.
 
-use core::{
-    ffi::{c_long, c_void},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use core::ffi::{c_long, c_void};
 
 use aya_ebpf::helpers::bpf_loop;
 use lb_common::{
@@ -20,6 +17,7 @@ use lb_common::{
 };
 
 use crate::{
+    atomic::Word,
     locality,
     maps::{DESTINATION_LOAD, DESTINATION_SLOTS, SCHEDULER_STATE},
 };
@@ -84,19 +82,19 @@ pub fn repeat<T>(limit: u32, step: unsafe extern "C" fn(u32, *mut T) -> c_long, 
 
 /// The word of a cursor scheduler.
 #[inline(always)]
-fn word_cell(service: u32) -> Option<&'static AtomicU64> {
+fn word_cell(service: u32) -> Option<Word<u64>> {
     // SAFETY: 8-aligned, valid as long as the map, changed atomically by everyone, user space included.
-    SCHEDULER_STATE.get_ptr_mut(service).map(|word| unsafe { AtomicU64::from_ptr(word) })
+    SCHEDULER_STATE.get_ptr_mut(service).map(|word| unsafe { Word::new(word) })
 }
 
 /// Publishes a cursor scheduler's step; false if another CPU was faster and the pick must be made again.
 #[inline(always)]
-fn publish(cell: &AtomicU64, old: u64, new: SchedulerWord, service: &Service) -> bool {
+fn publish(cell: Word<u64>, old: u64, new: SchedulerWord, service: &Service) -> bool {
     // A word of a newer version belongs to a set that was published after this packet read its service.
     if SchedulerWord::unpack(old).version.wrapping_sub(service.version) as i16 > 0 {
         return true;
     }
-    cell.compare_exchange(old, new.pack(), Relaxed, Relaxed).is_ok()
+    cell.replace(old, new.pack()).is_ok()
 }
 
 /// Tries of a pick against other CPUs before the last one stands.
@@ -109,10 +107,10 @@ struct RoundRobin {
     position: u32,
 }
 
-unsafe extern "C" fn round_robin_step(_: u32, state: *mut RoundRobin) -> c_long {
+unsafe extern "C" fn round_robin_step(attempt: u32, state: *mut RoundRobin) -> c_long {
     // SAFETY: bpf_loop passes the pointer that `repeat` gave it.
     let state = unsafe { &mut *state };
-    let Some(position) = state.walk.step() else { return 1 };
+    let position = state.walk.position(attempt);
     let slot = slot(state.set_base.wrapping_add(position));
     if slot.weight <= 0 {
         return 0;
@@ -122,12 +120,12 @@ unsafe extern "C" fn round_robin_step(_: u32, state: *mut RoundRobin) -> c_long 
     1
 }
 
-#[inline(always)]
+#[inline(never)]
 fn round_robin(service: &Service) -> u32 {
     let Some(cell) = word_cell(service.id) else { return 0 };
     let mut chosen = 0;
     for _ in 0..TRIES {
-        let old = cell.load(Relaxed);
+        let old = cell.load();
         let mut state = RoundRobin {
             walk: RoundRobinWalk::new(SchedulerWord::unpack(old), service.set_length),
             set_base: service.set_base,
@@ -142,7 +140,8 @@ fn round_robin(service: &Service) -> u32 {
         let new = SchedulerWord {
             version: service.version,
             cursor: state.position.wrapping_add(1) as u16,
-            current_weight: 0,
+            // wrr's, if the service was or becomes one: the writer prepares it before it publishes the switch.
+            current_weight: SchedulerWord::unpack(old).current_weight,
         };
         if publish(cell, old, new, service) {
             break;
@@ -186,13 +185,13 @@ unsafe extern "C" fn weighted_step(_: u32, state: *mut WeightedRoundRobin) -> c_
 /// Steps of one wrr pick at most: what `bpf_loop` allows (8 Mi, `BPF_MAX_LOOPS`).
 const MAX_WEIGHTED_STEPS: u32 = 8 * 1024 * 1024;
 
-#[inline(always)]
+#[inline(never)]
 fn weighted_round_robin(service: &Service) -> u32 {
     let Some(cell) = word_cell(service.id) else { return 0 };
     let steps = WeightSteps { max_weight: service.max_weight, step: service.weight_step };
     let mut chosen = 0;
     for _ in 0..TRIES {
-        let old = cell.load(Relaxed);
+        let old = cell.load();
         let word = SchedulerWord::unpack(old);
         let mut state = WeightedRoundRobin {
             walk: WeightedWalk::new(word, steps, service.set_length),
@@ -240,7 +239,7 @@ unsafe extern "C" fn source_hash_step(_: u32, state: *mut SourceHash) -> c_long 
     }
 }
 
-#[inline(always)]
+#[inline(never)]
 fn source_hash(service: &Service, request: &Request) -> u32 {
     if service.table_length == 0 {
         return 0;
@@ -269,10 +268,37 @@ unsafe extern "C" fn scan_step(index: u32, state: *mut LeastLoaded) -> c_long {
     }
 }
 
+/// What a scan of a whole set found.
+#[derive(Clone, Copy)]
+pub struct Found(u64);
+
+impl Found {
+    const RELAXED: u64 = 1 << 32;
+
+    /// The destination chosen; 0 for none.
+    #[inline(always)]
+    pub fn chosen(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Some destination has fewer active connections than half its weight. Not known of a scan that stopped early.
+    #[inline(always)]
+    pub fn relaxed_exists(self) -> bool {
+        self.0 & Self::RELAXED != 0
+    }
+}
+
 /// Shows every destination of a service to a scan.
 #[inline(always)]
-pub fn scan(service: &Service, rule: Rule) -> Scan {
+pub fn scan(service: &Service, rule: Rule) -> Found {
+    Found(scan_set(service, rule))
+}
+
+/// [`scan`], in a stack frame of its own.
+#[inline(never)]
+fn scan_set(service: &Service, rule: Rule) -> u64 {
     let mut state = LeastLoaded { scan: Scan::new(rule), set_base: service.set_base };
     repeat(service.set_length, scan_step, &mut state);
-    state.scan
+    let relaxed = if state.scan.relaxed_exists() { Found::RELAXED } else { 0 };
+    u64::from(state.scan.chosen()) | relaxed
 }

@@ -233,13 +233,8 @@ pub fn sendmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
     let (frontend, frontend_port) = (P::address(ctx), port(ctx));
     let Some(service) = service(frontend, frontend_port, UDP) else { return ALLOW };
     let now = now();
-    let key = SocketFlowKey {
-        cookie: cookie(ctx),
-        peer: frontend,
-        peer_port: frontend_port,
-        protocol: UDP as u16,
-        pad: 0,
-    };
+    let key =
+        SocketFlowKey { cookie: cookie(ctx), peer: frontend, peer_port: frontend_port, protocol: UDP as u16, pad: 0 };
     if let Some(flow) = SOCKET_FLOWS.get_ptr_mut(key) {
         // SAFETY: map values stay mapped while the program runs; words are written whole.
         let flow = unsafe { &mut *flow };
@@ -320,13 +315,8 @@ pub fn recvmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
     if show_frontend::<P>(ctx, cookie, &address, port) {
         return ALLOW;
     }
-    let key = SocketFlowKey {
-        cookie,
-        peer: address,
-        peer_port: port,
-        protocol: UDP as u16 | SOCKET_FLOW_REPLY,
-        pad: 0,
-    };
+    let key =
+        SocketFlowKey { cookie, peer: address, peer_port: port, protocol: UDP as u16 | SOCKET_FLOW_REPLY, pad: 0 };
     if let Some(flow) = SOCKET_FLOWS.get_ptr_mut(key) {
         // SAFETY: as in `sendmsg`.
         let flow = unsafe { &mut *flow };

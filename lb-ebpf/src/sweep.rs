@@ -5,7 +5,7 @@
 
 use core::{
     ffi::{c_long, c_void},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    ptr::NonNull,
 };
 
 use aya_ebpf::helpers::bpf_for_each_map_elem;
@@ -18,6 +18,7 @@ use lb_common::{
 };
 
 use crate::{
+    atomic::Word,
     connections::Entry,
     count,
     maps::{CONNECTIONS, DESTINATION_LOAD, SOCKET_FLOWS, SOCKETS, SWEEP_RECOUNT, SWEEP_RESULT},
@@ -100,12 +101,11 @@ unsafe extern "C" fn finish_recount(id: u32, sweep: *mut Sweep) -> c_long {
     let sweep = unsafe { &mut *sweep };
     let (Some(recount), Some(load)) = (SWEEP_RECOUNT.get(id), DESTINATION_LOAD.get_ptr_mut(id)) else { return 0 };
     // SAFETY: array values stay mapped; `connections` is 8-aligned and changed atomically by everyone.
-    let (changes, connections) =
-        unsafe { ((*load).changes, AtomicU64::from_ptr(&raw mut (*load).connections)) };
-    let counted = connections.load(Relaxed);
+    let (changes, connections) = unsafe { ((*load).changes, Word::new(&raw mut (*load).connections)) };
+    let counted = connections.load();
     if changes == recount.changes && counted != recount.connections {
         // A difference is added, not the value stored: a connection that comes this instant stays counted.
-        connections.fetch_add(recount.connections.wrapping_sub(counted), Relaxed);
+        connections.add(recount.connections.wrapping_sub(counted));
         sweep.corrections += 1;
     }
     0
@@ -122,7 +122,7 @@ fn recounted(server: u32, share: u64) {
 unsafe extern "C" fn visit_connection(
     _map: *mut c_void,
     key: *mut ConnectionKey,
-    value: *mut Connection,
+    value: NonNull<Connection>,
     sweep: *mut Sweep,
 ) -> c_long {
     // SAFETY: the kernel passes the context it was given, and key and value of an element, valid during the call.

@@ -1,2 +1,2 @@
-//! bpvs. 
+//! bpvs.
 fn main() {}

@@ -3,6 +3,7 @@
 //! a SIGKILL.
 
 pub mod agent;
+pub mod api_server;
 pub mod cleanup;
 pub mod model;
 pub mod namespace;

@@ -20,21 +20,13 @@ impl Difference {
     /// Adds the change of a half word, given as native loads of its bytes.
     #[inline(always)]
     pub const fn half(self, old: u16, new: u16) -> Self {
-        if old == new {
-            self
-        } else {
-            self.add(!(old as u32)).add(new as u32)
-        }
+        if old == new { self } else { self.add(!(old as u32)).add(new as u32) }
     }
 
     /// Adds the change of a word, given as native loads of its bytes.
     #[inline(always)]
     pub const fn word(self, old: u32, new: u32) -> Self {
-        if old == new {
-            self
-        } else {
-            self.add(!old).add(new)
-        }
+        if old == new { self } else { self.add(!old).add(new) }
     }
 
     /// Adds the change of an address.

@@ -1,8 +1,8 @@
 //! ICMP errors: the outer addresses, and the packet that the error quotes, follow the connection's translation.
 
 use super::{
-    Editor, Field, Refused, Rewrite, address_difference, checksum::Difference, fix_icmp_addresses,
-    port_difference, sum_offset, write_addresses, write_ports,
+    Editor, Field, Refused, Rewrite, address_difference, checksum::Difference, fix_icmp_addresses, port_difference,
+    sum_offset, write_addresses, write_ports,
 };
 use crate::{
     address::Address,
@@ -31,27 +31,13 @@ pub fn apply_embedded<E: Editor + ?Sized>(
         destination_port: outer.key.destination_port,
     };
     let outer_difference = address_difference(&outer.key, &to);
-    write_addresses(
-        editor,
-        outer.network,
-        outer.family,
-        &outer.key,
-        &to,
-        outer_difference,
-    )?;
+    write_addresses(editor, outer.network, outer.family, &outer.key, &to, outer_difference)?;
     fix_icmp_addresses(editor, outer, outer_difference)?;
 
     let inner_addresses = address_difference(&inner.key, inner_to);
     let inner_ports = port_difference(&inner.key, inner_to);
     let quoted_sum = fix_quoted_sum(editor, inner, inner_addresses.and(inner_ports))?;
-    write_addresses(
-        editor,
-        inner.network,
-        inner.family,
-        &inner.key,
-        inner_to,
-        inner_addresses,
-    )?;
+    write_addresses(editor, inner.network, inner.family, &inner.key, inner_to, inner_addresses)?;
     write_ports(editor, inner.transport, &inner.key, inner_to)?;
 
     // What the error's own checksum must follow. An IPv4 header and its checksum cancel out; IPv6 has none.
@@ -62,11 +48,7 @@ pub fn apply_embedded<E: Editor + ?Sized>(
     if change.is_zero() {
         return Ok(());
     }
-    let field = Field {
-        pseudo_header: false,
-        zero_means_none: false,
-        family: outer.family,
-    };
+    let field = Field { pseudo_header: false, zero_means_none: false, family: outer.family };
     editor.fix_transport(outer.transport + 2, change, field)
 }
 

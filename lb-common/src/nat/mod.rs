@@ -33,12 +33,7 @@ pub trait Editor: Bytes {
     fn fix_network(&mut self, offset: u32, difference: Difference) -> Result<(), Refused>;
 
     /// Adds a difference to the transport checksum at `offset`.
-    fn fix_transport(
-        &mut self,
-        offset: u32,
-        difference: Difference,
-        field: Field,
-    ) -> Result<(), Refused>;
+    fn fix_transport(&mut self, offset: u32, difference: Difference, field: Field) -> Result<(), Refused>;
 }
 
 /// What kind of transport checksum is updated, and for what.
@@ -53,7 +48,7 @@ pub struct Field {
 }
 
 /// What a packet's addresses and ports become.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rewrite {
     /// New source address.
     pub source: Address,
@@ -76,6 +71,18 @@ impl Rewrite {
             destination_port: connection.destination_port,
         }
     }
+
+    /// The other direction's addresses and ports, the other way round: what the receiver of this translation's
+    /// packets sent itself.
+    #[inline(always)]
+    pub const fn reversed(&self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+        }
+    }
 }
 
 /// Offset of the checksum in a transport header, for the protocols whose checksum is a sum.
@@ -93,11 +100,7 @@ const UDP: u8 = 17;
 
 /// Translates a TCP, UDP or SCTP packet, or any fragment of one.
 #[inline(always)]
-pub fn apply<E: Editor + ?Sized>(
-    editor: &mut E,
-    packet: &Packet,
-    to: &Rewrite,
-) -> Result<(), Refused> {
+pub fn apply<E: Editor + ?Sized>(editor: &mut E, packet: &Packet, to: &Rewrite) -> Result<(), Refused> {
     let key = &packet.key;
     let addresses = address_difference(key, to);
     write_addresses(editor, packet.network, packet.family, key, to, addresses)?;
@@ -107,17 +110,10 @@ pub fn apply<E: Editor + ?Sized>(
     let ports = port_difference(key, to);
     if let Some(offset) = sum_offset(key.protocol) {
         let zero_means_none = key.protocol == UDP;
-        let field = Field {
-            pseudo_header: true,
-            zero_means_none,
-            family: packet.family,
-        };
+        let field = Field { pseudo_header: true, zero_means_none, family: packet.family };
         editor.fix_transport(packet.transport + offset, addresses, field)?;
         if !ports.is_zero() {
-            let field = Field {
-                pseudo_header: false,
-                ..field
-            };
+            let field = Field { pseudo_header: false, ..field };
             editor.fix_transport(packet.transport + offset, ports, field)?;
         }
     } else if key.protocol == SCTP && !ports.is_zero() {
@@ -129,16 +125,12 @@ pub fn apply<E: Editor + ?Sized>(
 #[inline(always)]
 fn address_difference(key: &ConnectionKey, to: &Rewrite) -> Difference {
     // v4-mapped prefixes cancel out, so four words serve both families.
-    Difference::ZERO
-        .address(&key.source, &to.source)
-        .address(&key.destination, &to.destination)
+    Difference::ZERO.address(&key.source, &to.source).address(&key.destination, &to.destination)
 }
 
 #[inline(always)]
 fn port_difference(key: &ConnectionKey, to: &Rewrite) -> Difference {
-    Difference::ZERO
-        .half(key.source_port.0, to.source_port.0)
-        .half(key.destination_port.0, to.destination_port.0)
+    Difference::ZERO.half(key.source_port.0, to.source_port.0).half(key.destination_port.0, to.destination_port.0)
 }
 
 /// Writes both addresses where they differ, and the IPv4 header checksum.
@@ -192,11 +184,7 @@ fn write_ports<E: Editor + ?Sized>(
 /// Brings an SCTP checksum up to date with new ports. CRC32c is linear, so the change depends on the changed bits and
 /// on how many bytes follow them, not on the data. A fragment's end is not known, so its checksum cannot follow.
 #[inline(always)]
-fn fix_sctp<E: Editor + ?Sized>(
-    editor: &mut E,
-    packet: &Packet,
-    to: &Rewrite,
-) -> Result<(), Refused> {
+fn fix_sctp<E: Editor + ?Sized>(editor: &mut E, packet: &Packet, to: &Rewrite) -> Result<(), Refused> {
     let end = packet.network + packet.length;
     if !matches!(packet.kind, Kind::Whole) || end < packet.transport + 12 {
         return Err(Refused);
@@ -205,10 +193,7 @@ fn fix_sctp<E: Editor + ?Sized>(
     let changed = u32::from(packet.key.source_port.0 ^ to.source_port.0)
         | u32::from(packet.key.destination_port.0 ^ to.destination_port.0) << 16;
     let change = crc32c::change(changed.to_ne_bytes(), end - packet.transport - 4);
-    editor.store(
-        packet.transport + 8,
-        (u32::from_le_bytes(old) ^ change).to_le_bytes(),
-    )
+    editor.store(packet.transport + 8, (u32::from_le_bytes(old) ^ change).to_le_bytes())
 }
 
 /// Adds to an ICMPv6 checksum what new outer addresses change in its pseudo-header; ICMP over IPv4 has none.
@@ -221,10 +206,6 @@ fn fix_icmp_addresses<E: Editor + ?Sized>(
     if packet.key.protocol != PROTOCOL_ICMPV6 {
         return Ok(());
     }
-    let field = Field {
-        pseudo_header: true,
-        zero_means_none: false,
-        family: packet.family,
-    };
+    let field = Field { pseudo_header: true, zero_means_none: false, family: packet.family };
     editor.fix_transport(packet.transport + 2, difference, field)
 }

@@ -19,20 +19,14 @@ impl Bytes for SliceEditor<'_> {
 impl SliceEditor<'_> {
     fn half(&mut self, offset: u32) -> Result<&mut [u8; 2], Refused> {
         let start = offset as usize;
-        self.frame
-            .get_mut(start..start + 2)
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or(Refused)
+        self.frame.get_mut(start..start + 2).and_then(|bytes| bytes.try_into().ok()).ok_or(Refused)
     }
 }
 
 impl Editor for SliceEditor<'_> {
     fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N]) -> Result<(), Refused> {
         let start = offset as usize;
-        self.frame
-            .get_mut(start..start + N)
-            .ok_or(Refused)?
-            .copy_from_slice(&bytes);
+        self.frame.get_mut(start..start + N).ok_or(Refused)?.copy_from_slice(&bytes);
         Ok(())
     }
 
@@ -42,12 +36,7 @@ impl Editor for SliceEditor<'_> {
         Ok(())
     }
 
-    fn fix_transport(
-        &mut self,
-        offset: u32,
-        difference: Difference,
-        kind: Field,
-    ) -> Result<(), Refused> {
+    fn fix_transport(&mut self, offset: u32, difference: Difference, kind: Field) -> Result<(), Refused> {
         let field = self.half(offset)?;
         let old = u16::from_ne_bytes(*field);
         if kind.zero_means_none && old == 0 {

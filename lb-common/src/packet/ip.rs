@@ -1,15 +1,13 @@
 //! Link layer and IP headers: Ethernet with VLAN tags, IPv4 with options, IPv6 with extension headers.
 
 use super::{Bytes, Kind, PROTOCOL_ICMP, PROTOCOL_ICMPV6, Packet, Unhandled, transport};
-use crate::{
-    address::{Address, Port, Protocol},
-    layout::ConnectionKey,
-};
+use crate::address::{Address, Port, Protocol};
 
 /// IP version.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Family {
+    #[default]
     /// IPv4 (RFC 791).
     V4 = 4,
     /// IPv6 (RFC 8200).
@@ -26,9 +24,10 @@ const MAX_TAGS: u32 = 2;
 /// IPv6 extension headers that are followed, at most. More are not seen on real networks; such packets pass by.
 const MAX_EXTENSIONS: u32 = 6;
 
-/// Parses a frame from its Ethernet header on.
+/// Parses a frame from its Ethernet header on. `packet` is an out-parameter, since the 512 bytes of a BPF stack have
+/// no room for copies; it is meaningless after an error.
 #[inline(always)]
-pub fn parse_ethernet<B: Bytes + ?Sized>(bytes: &B) -> Result<Packet, Unhandled> {
+pub fn parse_ethernet<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet) -> Result<(), Unhandled> {
     let [high, low] = bytes.read::<2>(12).ok_or(Unhandled)?;
     let mut ethertype = u16::from_be_bytes([high, low]);
     let mut network = ETHERNET_HEADER;
@@ -45,7 +44,7 @@ pub fn parse_ethernet<B: Bytes + ?Sized>(bytes: &B) -> Result<Packet, Unhandled>
         ETHERTYPE_V6 => Family::V6,
         _ => return Err(Unhandled),
     };
-    parse_network(bytes, family, network, false)
+    parse_network(bytes, family, network, false, packet)
 }
 
 /// Parses an IP packet at `network`. `embedded`: inside an ICMP error, where it may be cut after eight bytes of its
@@ -56,90 +55,70 @@ pub fn parse_network<B: Bytes + ?Sized>(
     family: Family,
     network: u32,
     embedded: bool,
-) -> Result<Packet, Unhandled> {
+    packet: &mut Packet,
+) -> Result<(), Unhandled> {
+    packet.network = network;
+    packet.family = family;
+    packet.signal = 0;
+    packet.second_signal = transport::NO_SIGNAL;
+    packet.key.source_port = Port(0);
+    packet.key.destination_port = Port(0);
+    packet.key.pad = [0; 3];
     match family {
-        Family::V4 => parse_v4(bytes, network, embedded),
-        Family::V6 => parse_v6(bytes, network, embedded),
+        Family::V4 => parse_v4(bytes, embedded, packet),
+        Family::V6 => parse_v6(bytes, embedded, packet),
     }
 }
 
 #[inline(always)]
-fn parse_v4<B: Bytes + ?Sized>(
-    bytes: &B,
-    network: u32,
-    embedded: bool,
-) -> Result<Packet, Unhandled> {
-    let header = bytes.read::<20>(network).ok_or(Unhandled)?;
+fn parse_v4<B: Bytes + ?Sized>(bytes: &B, embedded: bool, packet: &mut Packet) -> Result<(), Unhandled> {
+    let header = bytes.read::<20>(packet.network).ok_or(Unhandled)?;
     let header_length = u32::from(header[0] & 0x0f) * 4;
     if header[0] >> 4 != 4 || header_length < 20 {
         return Err(Unhandled);
     }
-    let length = u32::from(u16::from_be_bytes([header[2], header[3]]));
+    packet.length = u32::from(u16::from_be_bytes([header[2], header[3]]));
     // A length of 0 is a segment larger than 64 KiB on its way through segmentation offload (BIG TCP).
-    if length != 0 && length < header_length {
+    if packet.length != 0 && packet.length < header_length {
         return Err(Unhandled);
     }
     let fragment = u16::from_be_bytes([header[6], header[7]]);
-    let kind = match (fragment & 0x1fff, fragment & 0x2000) {
+    packet.kind = match (fragment & 0x1fff, fragment & 0x2000) {
         (0, 0) => Kind::Whole,
         (0, _) => Kind::FirstFragment,
         _ => Kind::LaterFragment,
     };
-    let packet = Packet {
-        key: key(
-            Address::from_v4_word(u32::from_ne_bytes([
-                header[12], header[13], header[14], header[15],
-            ])),
-            Address::from_v4_word(u32::from_ne_bytes([
-                header[16], header[17], header[18], header[19],
-            ])),
-            header[9],
-        ),
-        network,
-        transport: network + header_length,
-        identification: u32::from(u16::from_be_bytes([header[4], header[5]])),
-        length,
-        family: Family::V4,
-        kind,
-        signal: 0,
-        second_signal: transport::NO_SIGNAL,
-        hops: header[8],
-    };
-    if header[9] == PROTOCOL_ICMP && !embedded {
+    packet.identification = u32::from(u16::from_be_bytes([header[4], header[5]]));
+    packet.transport = packet.network + header_length;
+    packet.hops = header[8];
+    packet.key.protocol = header[9];
+    packet.key.source = Address::from_v4_word(u32::from_ne_bytes([header[12], header[13], header[14], header[15]]));
+    packet.key.destination =
+        Address::from_v4_word(u32::from_ne_bytes([header[16], header[17], header[18], header[19]]));
+    if packet.key.protocol == PROTOCOL_ICMP && !embedded {
         return transport::parse_icmp(bytes, packet);
     }
     transport::parse(bytes, packet, embedded)
 }
 
 #[inline(always)]
-fn parse_v6<B: Bytes + ?Sized>(
-    bytes: &B,
-    network: u32,
-    embedded: bool,
-) -> Result<Packet, Unhandled> {
-    let header = bytes.read::<40>(network).ok_or(Unhandled)?;
+fn parse_v6<B: Bytes + ?Sized>(bytes: &B, embedded: bool, packet: &mut Packet) -> Result<(), Unhandled> {
+    let header = bytes.read::<40>(packet.network).ok_or(Unhandled)?;
     if header[0] >> 4 != 6 {
         return Err(Unhandled);
     }
-    let mut packet = Packet {
-        key: key(address_at(&header, 8), address_at(&header, 24), header[6]),
-        network,
-        transport: network + 40,
-        identification: 0,
-        length: 40 + u32::from(u16::from_be_bytes([header[4], header[5]])),
-        family: Family::V6,
-        kind: Kind::Whole,
-        signal: 0,
-        second_signal: transport::NO_SIGNAL,
-        hops: header[7],
-    };
+    packet.length = 40 + u32::from(u16::from_be_bytes([header[4], header[5]]));
+    packet.kind = Kind::Whole;
+    packet.identification = 0;
+    packet.transport = packet.network + 40;
+    packet.hops = header[7];
+    packet.key.protocol = header[6];
+    packet.key.source = address_at(&header, 8);
+    packet.key.destination = address_at(&header, 24);
     for _ in 0..MAX_EXTENSIONS {
         let next = packet.key.protocol;
         match next {
-            EXTENSION_HOP_BY_HOP
-            | EXTENSION_ROUTING
-            | EXTENSION_DESTINATION
-            | EXTENSION_AUTHENTICATION => {
+            EXTENSION_HOP_BY_HOP | EXTENSION_ROUTING | EXTENSION_DESTINATION | EXTENSION_AUTHENTICATION => {
                 let [following, units] = bytes.read::<2>(packet.transport).ok_or(Unhandled)?;
                 packet.key.protocol = following;
                 packet.transport += if next == EXTENSION_AUTHENTICATION {
@@ -152,8 +131,7 @@ fn parse_v6<B: Bytes + ?Sized>(
                 let fragment = bytes.read::<8>(packet.transport).ok_or(Unhandled)?;
                 packet.key.protocol = fragment[0];
                 packet.transport += 8;
-                packet.identification =
-                    u32::from_be_bytes([fragment[4], fragment[5], fragment[6], fragment[7]]);
+                packet.identification = u32::from_be_bytes([fragment[4], fragment[5], fragment[6], fragment[7]]);
                 let place = u16::from_be_bytes([fragment[2], fragment[3]]);
                 packet.kind = match (place & 0xfff8, place & 1) {
                     // An atomic fragment (RFC 6946): a whole packet with a fragment header.
@@ -179,18 +157,6 @@ const EXTENSION_ROUTING: u8 = 43;
 const EXTENSION_FRAGMENT: u8 = 44;
 const EXTENSION_AUTHENTICATION: u8 = 51;
 const EXTENSION_DESTINATION: u8 = 60;
-
-#[inline(always)]
-fn key(source: Address, destination: Address, protocol: u8) -> ConnectionKey {
-    ConnectionKey {
-        source,
-        destination,
-        source_port: Port(0),
-        destination_port: Port(0),
-        protocol,
-        pad: [0; 3],
-    }
-}
 
 #[inline(always)]
 fn address_at(header: &[u8; 40], offset: usize) -> Address {

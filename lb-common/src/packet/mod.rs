@@ -28,9 +28,10 @@ impl Bytes for [u8] {
 pub struct Unhandled;
 
 /// What part of a conversation a packet is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Kind {
+    #[default]
     /// A whole TCP segment, UDP datagram or SCTP packet.
     Whole = 0,
     /// The first fragment of one, with its ports.
@@ -43,7 +44,7 @@ pub enum Kind {
 }
 
 /// What the parser found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Packet {
     /// Addresses, ports and protocol as they stand in the packet.
     pub key: ConnectionKey,
@@ -65,6 +66,18 @@ pub struct Packet {
     pub second_signal: u8,
     /// TTL or hop limit.
     pub hops: u8,
+}
+
+impl Packet {
+    /// Parses a frame from its Ethernet header on.
+    ///
+    /// # Errors
+    /// [`Unhandled`] if the frame is none that services could be asked for.
+    pub fn parse<B: Bytes + ?Sized>(frame: &B) -> Result<Self, Unhandled> {
+        let mut packet = Self::default();
+        parse_ethernet(frame, &mut packet)?;
+        Ok(packet)
+    }
 }
 
 /// ICMP (RFC 792).

@@ -14,23 +14,19 @@ const COOKIE_ACK: u8 = 11;
 
 /// Fills in ports and signals.
 #[inline(always)]
-pub(super) fn parse<B: Bytes + ?Sized>(
-    bytes: &B,
-    mut packet: Packet,
-    embedded: bool,
-) -> Result<Packet, Unhandled> {
+pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded: bool) -> Result<(), Unhandled> {
     if !ip::of_services(packet.key.protocol) {
         return Err(Unhandled);
     }
     if matches!(packet.kind, Kind::LaterFragment) {
-        return Ok(packet);
+        return Ok(());
     }
     // Eight bytes are the least that any of the three has, and what an ICMP error must quote (RFC 792).
     let start = bytes.read::<8>(packet.transport).ok_or(Unhandled)?;
     packet.key.source_port = Port(u16::from_ne_bytes([start[0], start[1]]));
     packet.key.destination_port = Port(u16::from_ne_bytes([start[2], start[3]]));
     if embedded {
-        return Ok(packet);
+        return Ok(());
     }
     if packet.key.protocol == TCP {
         let [offset, flags] = bytes.read::<2>(packet.transport + 12).ok_or(Unhandled)?;
@@ -48,15 +44,12 @@ pub(super) fn parse<B: Bytes + ?Sized>(
             }
         }
     }
-    Ok(packet)
+    Ok(())
 }
 
 /// Accepts ICMP and ICMPv6 errors; all other messages are none of ours.
 #[inline(always)]
-pub(super) fn parse_icmp<B: Bytes + ?Sized>(
-    bytes: &B,
-    mut packet: Packet,
-) -> Result<Packet, Unhandled> {
+pub(super) fn parse_icmp<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet) -> Result<(), Unhandled> {
     if !matches!(packet.kind, Kind::Whole) {
         return Err(Unhandled);
     }
@@ -72,5 +65,5 @@ pub(super) fn parse_icmp<B: Bytes + ?Sized>(
     }
     packet.kind = Kind::IcmpError;
     packet.signal = message;
-    Ok(packet)
+    Ok(())
 }

@@ -6,14 +6,13 @@
 
 use super::word::SchedulerWord;
 
-/// rr's walk: the positions to try, in order, one at a time (`ip_vs_rr_schedule`).
+/// rr's walk: the positions to try, in order (`ip_vs_rr_schedule`).
 ///
 /// From the element after the cursor to the end, then from the head up to and including the cursor; usable is
-/// weight > 0.
+/// weight > 0. A function of the attempt's number, so that a verifier sees the same state at every attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundRobinWalk {
-    next: u32,
-    left: u32,
+    first: u32,
     length: u32,
 }
 
@@ -23,28 +22,14 @@ impl RoundRobinWalk {
     pub const fn new(word: SchedulerWord, length: u32) -> Self {
         let cursor = word.cursor as u32;
         // The cursor is 1 + position, so it is also the position after it.
-        let next = if cursor >= length { 0 } else { cursor };
-        Self {
-            next,
-            left: length,
-            length,
-        }
+        Self { first: if cursor >= length { 0 } else { cursor }, length }
     }
 
-    /// The next position to try, or `None` when every destination was tried.
+    /// The position to try at this attempt, from 0 to the number of destinations - 1.
     #[inline(always)]
-    pub const fn step(&mut self) -> Option<u32> {
-        if self.left == 0 {
-            return None;
-        }
-        self.left -= 1;
-        let position = self.next;
-        self.next = if position + 1 >= self.length {
-            0
-        } else {
-            position + 1
-        };
-        Some(position)
+    pub const fn position(&self, attempt: u32) -> u32 {
+        let position = self.first.wrapping_add(attempt);
+        if position >= self.length { position.wrapping_sub(self.length) } else { position }
     }
 }
 
@@ -68,10 +53,7 @@ impl WeightSteps {
             }
         }
         let step = if divisor == 0 { 1 } else { divisor };
-        Self {
-            max_weight: highest - (step - 1),
-            step,
-        }
+        Self { max_weight: highest - (step - 1), step }
     }
 }
 
@@ -162,19 +144,12 @@ impl WeightedWalk {
     /// Tells the weight at the position that [`Self::step`] named. `Some` ends the walk: the word to publish, and
     /// whether that position is picked.
     #[inline(always)]
-    pub const fn offer(
-        &mut self,
-        weight: i32,
-        overloaded: bool,
-        version: u16,
-    ) -> Option<(SchedulerWord, bool)> {
+    pub const fn offer(&mut self, weight: i32, overloaded: bool, version: u16) -> Option<(SchedulerWord, bool)> {
         let cursor = self.position + 1;
-        let word = SchedulerWord {
-            version,
-            cursor: cursor as u16,
-            current_weight: self.current_weight,
-        };
-        if !overloaded && weight >= self.current_weight {
+        let word = SchedulerWord { version, cursor: cursor as u16, current_weight: self.current_weight };
+        // IPVS needs no check for weight 0, as `cw` is at least 1 there. Here a word may still be that of a service
+        // which was another scheduler's a moment ago.
+        if !overloaded && weight > 0 && weight >= self.current_weight {
             return Some((word, true));
         }
         if cursor == self.stop {
@@ -189,15 +164,8 @@ impl WeightedWalk {
 /// predecessor, so that its successor comes next (`ip_vs_rr_del_dest`).
 pub const fn rr_after_delete(word: SchedulerWord, position: u32) -> SchedulerWord {
     let cursor = word.cursor as u32;
-    let cursor = if cursor > position {
-        cursor - 1
-    } else {
-        cursor
-    };
-    SchedulerWord {
-        cursor: cursor as u16,
-        ..word
-    }
+    let cursor = if cursor > position { cursor - 1 } else { cursor };
+    SchedulerWord { cursor: cursor as u16, ..word }
 }
 
 /// rr's word after a destination was added at the head: the cursor stays on its destination.
@@ -208,11 +176,7 @@ pub const fn rr_after_add(word: SchedulerWord) -> SchedulerWord {
 
 /// wrr's word in a fresh scheduler: before the head, at the top weight (`ip_vs_wrr_init_svc`).
 pub const fn wrr_initial(steps: WeightSteps) -> SchedulerWord {
-    SchedulerWord {
-        version: 0,
-        cursor: 0,
-        current_weight: steps.max_weight,
-    }
+    SchedulerWord { version: 0, cursor: 0, current_weight: steps.max_weight }
 }
 
 /// wrr's word after any add, delete or edit, even one that changes nothing (`ip_vs_wrr_dest_changed`): back before
@@ -226,9 +190,5 @@ pub const fn wrr_after_change(word: SchedulerWord, steps: WeightSteps) -> Schedu
     } else {
         cw
     };
-    SchedulerWord {
-        cursor: 0,
-        current_weight,
-        ..word
-    }
+    SchedulerWord { cursor: 0, current_weight, ..word }
 }

@@ -62,8 +62,7 @@ impl SetMaximum {
             return;
         }
         if self.best.destination == 0
-            || (self.best.overhead() as i64 * server.weight as i64)
-                < server.overhead() as i64 * self.best.weight as i64
+            || (self.best.overhead() as i64 * server.weight as i64) < server.overhead() as i64 * self.best.weight as i64
         {
             self.best = *server;
             self.place = place;
@@ -73,11 +72,7 @@ impl SetMaximum {
     /// Place of the server to take out, if the set has one.
     #[inline(always)]
     pub const fn place(&self) -> Option<u32> {
-        if self.best.destination == 0 {
-            None
-        } else {
-            Some(self.place)
-        }
+        if self.best.destination == 0 { None } else { Some(self.place) }
     }
 }
 

@@ -76,9 +76,7 @@ impl Scheduler {
 
     /// The scheduler that `ipvsadm -s` calls by this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|scheduler| scheduler.name() == name)
+        Self::ALL.into_iter().find(|scheduler| scheduler.name() == name)
     }
 
     /// The scheduler with this number.

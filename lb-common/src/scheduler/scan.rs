@@ -80,9 +80,9 @@ impl Rule {
     pub const fn of(scheduler: Scheduler) -> Option<Self> {
         Some(match scheduler {
             Scheduler::LeastConnection => Self::Least,
-            Scheduler::WeightedLeastConnection
-            | Scheduler::LocalityLeastConnection
-            | Scheduler::LocalityReplicated => Self::WeightedLeast,
+            Scheduler::WeightedLeastConnection | Scheduler::LocalityLeastConnection | Scheduler::LocalityReplicated => {
+                Self::WeightedLeast
+            }
             Scheduler::ShortestExpectedDelay => Self::ExpectedDelay,
             Scheduler::NeverQueue => Self::NeverQueue,
             _ => return None,
@@ -105,13 +105,7 @@ impl Scan {
     /// A scan that has seen nothing.
     #[inline(always)]
     pub const fn new(rule: Rule) -> Self {
-        Self {
-            rule,
-            best_destination: 0,
-            best_weight: 0,
-            best_cost: 0,
-            relaxed_exists: false,
-        }
+        Self { rule, best_destination: 0, best_weight: 0, best_cost: 0, relaxed_exists: false }
     }
 
     /// Shows the next destination in list order.
@@ -135,10 +129,7 @@ impl Scan {
         let better = self.best_destination == 0
             || match self.rule {
                 Rule::Least => (cost as u32) < self.best_cost as u32,
-                _ => {
-                    self.best_cost as i64 * candidate.weight as i64
-                        > cost as i64 * self.best_weight as i64
-                }
+                _ => self.best_cost as i64 * candidate.weight as i64 > cost as i64 * self.best_weight as i64,
             };
         if better {
             self.take(candidate, cost);

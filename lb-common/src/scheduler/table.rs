@@ -15,11 +15,7 @@ pub const TABLE_LENGTH: usize = 256;
 /// cells depends on the list only, so a rebuild gives the same cells.
 pub fn fill_destination_hash(set: &[DestinationSlot], table: &mut [DestinationSlot; TABLE_LENGTH]) {
     for (cell, entry) in table.iter_mut().enumerate() {
-        *entry = if set.is_empty() {
-            DestinationSlot::default()
-        } else {
-            set[cell % set.len()]
-        };
+        *entry = if set.is_empty() { DestinationSlot::default() } else { set[cell % set.len()] };
     }
 }
 
@@ -77,19 +73,9 @@ impl SourceHashWalk {
     /// A walk for a client. `port` is the host-order source port; it counts with [`SERVICE_HASH_PORT`] only.
     #[inline(always)]
     pub const fn new(source: Address, port: u16, flags: u8) -> Self {
-        let port = if flags & SERVICE_HASH_PORT != 0 {
-            port
-        } else {
-            0
-        };
+        let port = if flags & SERVICE_HASH_PORT != 0 { port } else { 0 };
         let first = hash::source_cell(&source, port, 0);
-        Self {
-            source,
-            port,
-            first,
-            probe: 0,
-            fallback: flags & SERVICE_HASH_FALLBACK != 0,
-        }
+        Self { source, port, first, probe: 0, fallback: flags & SERVICE_HASH_FALLBACK != 0 }
     }
 
     /// The cell to look at.
@@ -113,11 +99,7 @@ impl SourceHashWalk {
             return Probe::Nothing;
         }
         self.probe += 1;
-        if self.probe >= Self::MAX_PROBES {
-            Probe::Nothing
-        } else {
-            Probe::Next
-        }
+        if self.probe >= Self::MAX_PROBES { Probe::Nothing } else { Probe::Next }
     }
 }
 
@@ -128,10 +110,7 @@ mod tests {
     fn set(weights: &[(u32, i32)]) -> [DestinationSlot; 3] {
         let mut set = [DestinationSlot::default(); 3];
         for (slot, &(destination, weight)) in set.iter_mut().zip(weights) {
-            *slot = DestinationSlot {
-                destination,
-                weight,
-            };
+            *slot = DestinationSlot { destination, weight };
         }
         set
     }
@@ -144,15 +123,8 @@ mod tests {
     fn source_hash_shares_are_those_of_the_kernel() {
         // Spec 4.4: destinations added in order 1, 2, 3, so the list is 3, 2, 1.
         let mut table = [DestinationSlot::default(); TABLE_LENGTH];
-        for (weights, expected) in [
-            ([1, 1, 1], [85, 85, 86]),
-            ([1, 2, 4], [36, 72, 148]),
-            ([0, 2, 0], [64, 128, 64]),
-        ] {
-            fill_source_hash(
-                &set(&[(3, weights[2]), (2, weights[1]), (1, weights[0])]),
-                &mut table,
-            );
+        for (weights, expected) in [([1, 1, 1], [85, 85, 86]), ([1, 2, 4], [36, 72, 148]), ([0, 2, 0], [64, 128, 64])] {
+            fill_source_hash(&set(&[(3, weights[2]), (2, weights[1]), (1, weights[0])]), &mut table);
             assert_eq!(shares(&table), expected, "weights {weights:?}");
         }
         let first: [u32; 7] = core::array::from_fn(|cell| {
@@ -164,16 +136,10 @@ mod tests {
 
     #[test]
     fn an_empty_set_leaves_every_cell_empty() {
-        let mut table = [DestinationSlot {
-            destination: 9,
-            weight: 9,
-        }; TABLE_LENGTH];
+        let mut table = [DestinationSlot { destination: 9, weight: 9 }; TABLE_LENGTH];
         fill_source_hash(&[], &mut table);
         assert!(table.iter().all(|cell| cell.destination == 0));
-        table = [DestinationSlot {
-            destination: 9,
-            weight: 9,
-        }; TABLE_LENGTH];
+        table = [DestinationSlot { destination: 9, weight: 9 }; TABLE_LENGTH];
         fill_destination_hash(&[], &mut table);
         assert!(table.iter().all(|cell| cell.destination == 0));
     }

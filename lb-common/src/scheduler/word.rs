@@ -18,18 +18,12 @@ impl SchedulerWord {
     /// From its packed form.
     #[inline(always)]
     pub const fn unpack(word: u64) -> Self {
-        Self {
-            version: (word >> 48) as u16,
-            cursor: (word >> 32) as u16,
-            current_weight: word as u32 as i32,
-        }
+        Self { version: (word >> 48) as u16, cursor: (word >> 32) as u16, current_weight: word as u32 as i32 }
     }
 
     /// To its packed form.
     #[inline(always)]
     pub const fn pack(self) -> u64 {
-        ((self.version as u64) << 48)
-            | ((self.cursor as u64) << 32)
-            | self.current_weight as u32 as u64
+        ((self.version as u64) << 48) | ((self.cursor as u64) << 32) | self.current_weight as u32 as u64
     }
 }

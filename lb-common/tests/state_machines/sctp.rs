@@ -23,25 +23,12 @@ const SPECIFIED: &str = "
 
 /// The specification's rows, split at their bars.
 fn specified() -> Vec<Vec<&'static str>> {
-    SPECIFIED
-        .trim()
-        .lines()
-        .map(|l| {
-            l.trim()
-                .trim_matches('|')
-                .split('|')
-                .map(str::trim)
-                .collect()
-        })
-        .collect()
+    SPECIFIED.trim().lines().map(|l| l.trim().trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
 /// Number of the state that the specification abbreviates so.
 fn number(abbreviation: &str) -> u8 {
-    specified()
-        .iter()
-        .position(|row| row[0].starts_with(abbreviation))
-        .expect("known abbreviation") as u8
+    specified().iter().position(|row| row[0].starts_with(abbreviation)).expect("known abbreviation") as u8
 }
 
 /// Chunk types in the order of the specification's columns.
@@ -54,12 +41,7 @@ fn every_cell_is_the_specifications() {
         for (direction, cell) in [In, Out, InOnly].into_iter().zip(&row[1..]) {
             for (chunk, expected) in COLUMNS.into_iter().zip(cell.split(' ')) {
                 let found = next(state as u8, event(chunk, None), direction);
-                assert_eq!(
-                    found,
-                    number(expected),
-                    "{} {direction:?} chunk {chunk}",
-                    row[0]
-                );
+                assert_eq!(found, number(expected), "{} {direction:?} chunk {chunk}", row[0]);
                 cells += 1;
             }
         }
@@ -72,10 +54,7 @@ fn names_timeouts_and_activity_are_the_specifications() {
     for (state, row) in specified().iter().enumerate() {
         let found = State::from_number(state as u8);
         assert_eq!(found as usize, state);
-        assert_eq!(
-            row[0][3..],
-            format!("({state}, {}, {})", found.name(), TIMEOUTS_MS[state] / 1000)
-        );
+        assert_eq!(row[0][3..], format!("({state}, {}, {})", found.name(), TIMEOUTS_MS[state] / 1000));
         assert_eq!(found.is_active(), found.name() == "ESTABLISHED");
     }
     assert_eq!(TIMEOUTS_MS[14..], [2000; 2]);
@@ -93,16 +72,8 @@ fn every_other_chunk_type_counts_as_data() {
 fn a_second_chunk_counts_only_as_abort_after_a_cookie() {
     for first in 0..=255 {
         for second in 0..=255 {
-            let expected = if matches!(first, 10 | 11) && second == 6 {
-                9
-            } else {
-                event(first, None)
-            };
-            assert_eq!(
-                event(first, Some(second)),
-                expected,
-                "chunks {first}, {second}"
-            );
+            let expected = if matches!(first, 10 | 11) && second == 6 { 9 } else { event(first, None) };
+            assert_eq!(event(first, Some(second)), expected, "chunks {first}, {second}");
         }
     }
 }
@@ -130,11 +101,7 @@ fn a_whole_life_under_nat() {
     let mut state = 0;
     for (direction, chunk, name) in life {
         state = next(state, event(chunk, None), direction);
-        assert_eq!(
-            State::from_number(state).name(),
-            name,
-            "after chunk {chunk} {direction:?}"
-        );
+        assert_eq!(State::from_number(state).name(), name, "after chunk {chunk} {direction:?}");
     }
 }
 

@@ -15,10 +15,7 @@ fn defaults_print_900_120_300() {
 fn any_state_number_has_a_timeout() {
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
         for state in 0..=255 {
-            assert!(
-                Timeouts::IPVS.of(protocol, state) >= 2_000,
-                "{protocol:?} {state}"
-            );
+            assert!(Timeouts::IPVS.of(protocol, state) >= 2_000, "{protocol:?} {state}");
         }
     }
 }

@@ -1,0 +1,43 @@
+//! A packet from a real server: the frontend's address goes in front of it.
+
+use lb_common::{address::Protocol, layout::ConnectionState, nat::Rewrite, packet::Packet, tcp, tcp::Direction};
+
+use crate::{
+    connections::{self, Entry},
+    count,
+    frame::Frame,
+    settings::{now, settings},
+    translate::translate,
+};
+
+/// Translates a reply; `entry` is its reply entry.
+#[inline(always)]
+pub fn run(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i32 {
+    let rewrite = Rewrite::of(entry.value());
+    entry.touch(now());
+    if !is_settled(packet, protocol, entry.state()) {
+        advance(packet, protocol, entry);
+    }
+    count::reply(entry.value().server, packet.length);
+    translate(frame, packet, &rewrite)
+}
+
+/// True if the packet can change nothing about the connection, so that its request entry need not be looked up.
+#[inline(always)]
+fn is_settled(packet: &Packet, protocol: Protocol, state: ConnectionState) -> bool {
+    match protocol {
+        // The state machine has one state; the clocks of both entries count.
+        Protocol::Udp => true,
+        Protocol::Tcp => state.has(ConnectionState::SETTLED) && connections::is_plain_ack(packet.signal),
+        Protocol::Sctp => false,
+    }
+}
+
+#[inline(always)]
+fn advance(packet: &Packet, protocol: Protocol, entry: &Entry) {
+    let Some(settings) = settings() else { return };
+    let Some(request) = Entry::find(&entry.other_key(packet.key.protocol)) else { return };
+    request.advance(protocol, packet, Direction::Out, &settings.timeouts);
+    let established = request.state().number() == tcp::State::Established as u8;
+    entry.set_settled(established && matches!(protocol, Protocol::Tcp));
+}

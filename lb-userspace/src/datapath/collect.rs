@@ -1,0 +1,72 @@
+//! The trash: destinations that were removed while connections may still refer to them (IPVS's `dest_trash`).
+
+use std::time::{Duration, Instant};
+
+use lb_common::layout::Destination;
+
+use super::{MapStore, StoreError, Writer, state::Server, write::Write};
+
+/// How long a removed destination must have been without connections before its id is free (IPVS:
+/// `IP_VS_DEST_TRASH_PERIOD`, 120 s).
+pub const TRASH_IDLE: Duration = Duration::from_secs(120);
+
+/// What a collection did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Collected {
+    /// Destinations freed.
+    pub freed: u32,
+    /// Destinations that still drain.
+    pub draining: u32,
+}
+
+impl<S: MapStore> Writer<S> {
+    /// Frees the removed destinations that no connection has referred to for [`TRASH_IDLE`], and the ids of removed
+    /// services with none left. To be called about once a minute; the idle time is counted from the first call that
+    /// sees no connection, as IPVS does. What cannot be read or written now stays for the next call.
+    pub fn collect(&mut self, now: Instant) -> Result<Collected, Vec<StoreError>> {
+        let mut collected = Collected::default();
+        let mut errors = Vec::new();
+        let mut idle = Vec::new();
+        for (&id, draining) in &mut self.draining {
+            match self.store.load(id) {
+                Ok(load) if load.connections != 0 => draining.idle_since = None,
+                Ok(_) => {
+                    let since = *draining.idle_since.get_or_insert(now);
+                    if now.saturating_duration_since(since) >= TRASH_IDLE {
+                        idle.push(id);
+                    }
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        for id in idle {
+            // The epoch stays, so that the next destination with this id gets another.
+            let epoch = self.records.get(&id).map_or(0, |record| record.epoch);
+            let value = Destination { epoch, ..Destination::default() };
+            match (Write::Destination { id, value }).perform(&mut self.store) {
+                Ok(()) => {
+                    self.free_destination(id);
+                    collected.freed += 1;
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        collected.draining = self.draining.len() as u32;
+        if errors.is_empty() { Ok(collected) } else { Err(errors) }
+    }
+
+    fn free_destination(&mut self, id: u32) {
+        self.unretired.remove(&id);
+        self.destination_ids.free(id);
+        let server = self.records.remove(&id).map(|record| Server::from(&record));
+        let Some(draining) = self.draining.remove(&id) else { return };
+        let Some(state) = self.services.get_mut(&draining.service) else { return };
+        state.draining -= 1;
+        if let Some(server) = server
+            && state.ids.get(&server) == Some(&id)
+        {
+            state.ids.remove(&server);
+        }
+        self.free_if_vacant(draining.service);
+    }
+}

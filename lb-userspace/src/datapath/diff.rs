@@ -1,0 +1,234 @@
+//! One service: from the published list to the desired set, as IPVS edits one by one.
+//!
+//! Order: deletes as they stand in the list, edits of weights ascending by address, adds ascending by address, each
+//! at the head. A change of scheduler comes before all of them, as `ipvsadm -E` before `-d`, `-e` and `-a`.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use lb_common::scheduler::{Scheduler, cursor::WeightSteps};
+
+use super::{
+    DesiredService,
+    state::{Member, Server},
+    word::WordEdit,
+};
+
+/// One edit as `ipvsadm` would make it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Edit {
+    /// `-d`: by its position at that moment.
+    Delete { position: u32, weight: i32 },
+    /// `-e`: a new weight.
+    Weight { from: i32, to: i32 },
+    /// `-a`: at the head.
+    Add { weight: i32 },
+}
+
+/// The difference between a published list and a desired set.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Diff {
+    /// The new list, head first. Members that are added have id 0 as yet.
+    pub(super) list: Vec<Member>,
+    /// How it comes about.
+    pub(super) edits: Vec<Edit>,
+    /// Members that left, in list order.
+    pub(super) removed: Vec<Member>,
+    /// How many are added; they stand first in the list.
+    pub(super) added: usize,
+}
+
+/// Compares a published list with a desired set. A destination named twice counts once, as first named.
+pub(super) fn diff(published: &[Member], desired: &DesiredService) -> Diff {
+    let mut wanted: BTreeMap<Server, i32> = BTreeMap::new();
+    for destination in &desired.destinations {
+        wanted.entry(Server::from(destination)).or_insert(destination.weight);
+    }
+    let mut result = Diff::default();
+    let mut changed: BTreeMap<Server, (i32, i32)> = BTreeMap::new();
+    let mut kept = Vec::with_capacity(published.len());
+    for member in published {
+        match wanted.remove(&member.server) {
+            Some(weight) => {
+                if weight != member.weight {
+                    changed.insert(member.server, (member.weight, weight));
+                }
+                kept.push(Member { weight, ..*member });
+            }
+            None => {
+                result.edits.push(Edit::Delete { position: kept.len() as u32, weight: member.weight });
+                result.removed.push(*member);
+            }
+        }
+    }
+    result.edits.extend(changed.into_values().map(|(from, to)| Edit::Weight { from, to }));
+    result.edits.extend(wanted.values().map(|&weight| Edit::Add { weight }));
+    result.added = wanted.len();
+    result.list = wanted.into_iter().rev().map(|(server, weight)| Member { server, id: 0, weight }).collect();
+    result.list.append(&mut kept);
+    result
+}
+
+/// What the edits do to the scheduler word. `before` is the scheduler that the service had, `None` for a new one.
+pub(super) fn word_edits(
+    before: Option<Scheduler>,
+    after: Scheduler,
+    published: &[Member],
+    edits: &[Edit],
+) -> Vec<WordEdit> {
+    let mut word = Vec::new();
+    match after {
+        Scheduler::RoundRobin => {
+            if before != Some(after) {
+                word.push(WordEdit::Start { current_weight: 0 });
+            }
+            word.extend(edits.iter().filter_map(|edit| match *edit {
+                Edit::Delete { position, .. } => Some(WordEdit::RoundRobinDelete { position }),
+                Edit::Weight { .. } => None,
+                Edit::Add { .. } => Some(WordEdit::RoundRobinAdd),
+            }));
+        }
+        Scheduler::WeightedRoundRobin => {
+            let mut weights = Weights::of(published);
+            if before != Some(after) {
+                word.push(WordEdit::Start { current_weight: weights.steps.max_weight });
+            }
+            for edit in edits {
+                match *edit {
+                    Edit::Delete { weight, .. } => weights.remove(weight),
+                    Edit::Weight { from, to } => {
+                        weights.remove(from);
+                        weights.add(to);
+                    }
+                    Edit::Add { weight } => weights.add(weight),
+                }
+                word.push(WordEdit::WeightedChange(weights.steps));
+            }
+        }
+        _ => {}
+    }
+    word
+}
+
+/// The weights of a list, with wrr's steps kept up to date edit by edit: a gcd over the whole list after each of
+/// thousands of edits would be quadratic.
+struct Weights {
+    counts: BTreeMap<i32, u32>,
+    steps: WeightSteps,
+}
+
+impl Weights {
+    fn of(list: &[Member]) -> Self {
+        let mut counts = BTreeMap::new();
+        for member in list {
+            *counts.entry(member.weight).or_insert(0) += 1;
+        }
+        let steps = WeightSteps::of(counts.keys().copied());
+        Self { counts, steps }
+    }
+
+    fn add(&mut self, weight: i32) {
+        let highest = self.counts.last_key_value().map_or(0, |(&highest, _)| highest);
+        match self.counts.entry(weight) {
+            Entry::Occupied(mut entry) => *entry.get_mut() += 1,
+            Entry::Vacant(entry) => {
+                entry.insert(1);
+                // The old divisor and the highest weight stand for all that were there.
+                let divisor = if highest > 0 { self.steps.step } else { 0 };
+                self.steps = WeightSteps::of([divisor, highest, weight]);
+            }
+        }
+    }
+
+    fn remove(&mut self, weight: i32) {
+        let Entry::Occupied(mut entry) = self.counts.entry(weight) else { return };
+        *entry.get_mut() -= 1;
+        if *entry.get() > 0 {
+            return;
+        }
+        entry.remove();
+        // The old divisor divides all that is left: no need to look further once it is reached.
+        let mut divisor = 0;
+        for &weight in self.counts.keys().filter(|weight| **weight > 0) {
+            divisor = WeightSteps::of([divisor, weight]).step;
+            if divisor == self.steps.step {
+                break;
+            }
+        }
+        let highest = self.counts.last_key_value().map_or(0, |(&highest, _)| highest);
+        self.steps = WeightSteps::of([divisor, highest]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::datapath::DesiredDestination;
+
+    fn server(last: u8) -> Server {
+        Server { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), port: 80 }
+    }
+
+    fn list(members: &[(u8, i32)]) -> Vec<Member> {
+        members.iter().map(|&(last, weight)| Member { server: server(last), id: last.into(), weight }).collect()
+    }
+
+    fn desired(members: &[(u8, i32)]) -> DesiredService {
+        let destination =
+            |&(last, weight): &(u8, i32)| DesiredDestination { address: server(last).address, port: 80, weight };
+        DesiredService {
+            origin: String::new(),
+            scheduler: Scheduler::RoundRobin,
+            hash_port: false,
+            hash_fallback: false,
+            destinations: members.iter().map(destination).collect(),
+        }
+    }
+
+    #[test]
+    fn edits_come_in_the_order_of_ipvsadm() {
+        let diff = diff(&list(&[(5, 1), (1, 1), (4, 1), (2, 1)]), &desired(&[(1, 1), (2, 7), (3, 3), (4, 6), (6, 6)]));
+        assert_eq!(
+            diff.edits,
+            [
+                Edit::Delete { position: 0, weight: 1 },
+                Edit::Weight { from: 1, to: 7 },
+                Edit::Weight { from: 1, to: 6 },
+                Edit::Add { weight: 3 },
+                Edit::Add { weight: 6 },
+            ]
+        );
+        let order: Vec<_> = diff.list.iter().map(|member| (member.server, member.id, member.weight)).collect();
+        let expected = [(6, 0, 6), (3, 0, 3), (1, 1, 1), (4, 4, 6), (2, 2, 7)];
+        assert_eq!(order, expected.map(|(last, id, weight)| (server(last), id, weight)));
+        assert_eq!((diff.removed, diff.added), (list(&[(5, 1)]), 2));
+    }
+
+    #[test]
+    fn a_destination_named_twice_counts_once() {
+        let diff = diff(&[], &desired(&[(1, 4), (1, 5)]));
+        assert_eq!(diff.edits, [Edit::Add { weight: 4 }]);
+    }
+
+    proptest! {
+        #[test]
+        fn steps_kept_up_to_date_are_those_of_the_whole_list(
+            edits in prop::collection::vec((any::<bool>(), 0i32..40), 1..60)
+        ) {
+            let mut model: Vec<i32> = Vec::new();
+            let mut weights = Weights::of(&[]);
+            for (add, number) in edits {
+                if add || model.is_empty() {
+                    model.push(number);
+                    weights.add(number);
+                } else {
+                    weights.remove(model.swap_remove(number as usize % model.len()));
+                }
+                prop_assert_eq!(weights.steps, WeightSteps::of(model.iter().copied()));
+            }
+        }
+    }
+}

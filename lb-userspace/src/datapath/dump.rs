@@ -1,0 +1,195 @@
+//! The maps as text, one entry a line, sorted: for tests, `bpvs maps` and bug reports.
+//!
+//! [`dump`] shows what stands in the maps, ids and places included. [`outline`] shows what it means: one line for
+//! each service with its list, ids resolved.
+
+use std::{
+    fmt::{self, Write as _},
+    net::SocketAddr,
+};
+
+use lb_common::{
+    layout::{
+        DESTINATION_AVAILABLE, Destination, DestinationSlot, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, Service,
+        ServiceKey,
+    },
+    scheduler::{Scheduler, word::SchedulerWord},
+};
+
+use super::{MapStore, StoreError, state::Virtual};
+
+/// Everything in the maps that the writer writes.
+///
+/// ```text
+/// service TCP 10.96.0.1:80 id=1 version=1 scheduler=rr flags=- set=0+2 table=- mw=1 di=1
+/// set TCP 10.96.0.1:80 0 destination=2 weight=1
+/// word 1 version=1 cursor=0 cw=0
+/// destination 2 10.1.0.2:8080 service=1 available weight=1 epoch=1 active=0 inactive=0 remote=0
+/// ```
+///
+/// # Errors
+/// Maps that cannot be read.
+pub fn dump(store: &impl MapStore) -> Result<String, StoreError> {
+    let mut text = String::new();
+    let services = sorted(store)?;
+    for (key, value) in &services {
+        let _ = writeln!(text, "service {} {}", Name(key), Fields(value));
+    }
+    for (key, value) in &services {
+        for (kind, base, length) in
+            [("set", value.set_base, value.set_length), ("table", value.table_base, value.table_length)]
+        {
+            match store.slots(base, length) {
+                Ok(slots) => write_slots(&mut text, kind, key, &slots),
+                Err(error) => {
+                    let _ = writeln!(text, "{kind} {} unreadable: {error}", Name(key));
+                }
+            }
+        }
+    }
+    let mut ids: Vec<u32> = services.iter().map(|(_, value)| value.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    for id in ids {
+        let _ = match store.word(id).map(SchedulerWord::unpack) {
+            Ok(SchedulerWord { version, cursor, current_weight }) => {
+                writeln!(text, "word {id} version={version} cursor={cursor} cw={current_weight}")
+            }
+            Err(error) => writeln!(text, "word {id} unreadable: {error}"),
+        };
+    }
+    for id in 1..store.capacity().destinations {
+        let record = store.destination(id)?;
+        if record.service == 0 {
+            continue;
+        }
+        let load = store.load(id)?;
+        let _ = writeln!(
+            text,
+            "destination {id} {} service={} {} weight={} epoch={} active={} inactive={} remote={}",
+            SocketAddr::new(record.address.into(), record.port.number()),
+            record.service,
+            if record.flags & DESTINATION_AVAILABLE == 0 { "removed" } else { "available" },
+            record.weight,
+            record.epoch,
+            load.active(),
+            load.inactive(),
+            load.remote_active,
+        );
+    }
+    Ok(text)
+}
+
+/// One line for each service: scheduler, flags, and the destinations in list order, newest first.
+///
+/// ```text
+/// TCP 10.96.0.1:80 rr: 10.1.0.2:8080 w1, 10.1.0.1:8080 w1
+/// ```
+///
+/// # Errors
+/// Maps that cannot be read.
+pub fn outline(store: &impl MapStore) -> Result<String, StoreError> {
+    let mut text = String::new();
+    for (key, value) in sorted(store)? {
+        let _ = write!(text, "{} {}", Name(&key), SchedulerName(value.scheduler));
+        if value.flags != 0 {
+            let _ = write!(text, " ({})", Flags(value.flags));
+        }
+        text.push(':');
+        match store.slots(value.set_base, value.set_length) {
+            Ok(slots) => {
+                for (position, slot) in slots.iter().enumerate() {
+                    let separator = if position == 0 { " " } else { ", " };
+                    let _ = match store.destination(slot.destination) {
+                        Ok(record) if slot.destination != 0 && record.service == value.id => {
+                            write!(text, "{separator}{} w{}", Server(&record), slot.weight)
+                        }
+                        _ => write!(text, "{separator}dangling {} w{}", slot.destination, slot.weight),
+                    };
+                }
+            }
+            Err(error) => {
+                let _ = write!(text, " unreadable: {error}");
+            }
+        }
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn sorted(store: &impl MapStore) -> Result<Vec<(ServiceKey, Service)>, StoreError> {
+    let mut services = store.services()?;
+    services.sort_by_key(|(key, _)| (Virtual::from_key(key), key.address.words, key.port.0, key.protocol));
+    Ok(services)
+}
+
+/// Cells that hold the same as the one before are not repeated: a table has runs of them.
+fn write_slots(text: &mut String, kind: &str, key: &ServiceKey, slots: &[DestinationSlot]) {
+    let mut first = 0;
+    for cells in slots.chunk_by(|a, b| a == b) {
+        let last = first + cells.len() - 1;
+        let range = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        let DestinationSlot { destination, weight } = cells[0];
+        let _ = writeln!(text, "{kind} {} {range} destination={destination} weight={weight}", Name(key));
+        first = last + 1;
+    }
+}
+
+struct Name<'a>(&'a ServiceKey);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Virtual::from_key(self.0) {
+            Some(service) => service.fmt(f),
+            None => {
+                let address = SocketAddr::new(self.0.address.into(), self.0.port.number());
+                write!(f, "protocol-{} {address}", self.0.protocol)
+            }
+        }
+    }
+}
+
+struct Server<'a>(&'a Destination);
+
+impl fmt::Display for Server<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::new(self.0.address.into(), self.0.port.number()).fmt(f)
+    }
+}
+
+struct SchedulerName(u8);
+
+impl fmt::Display for SchedulerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Scheduler::from_number(self.0) {
+            Some(scheduler) => f.write_str(scheduler.name()),
+            None => write!(f, "scheduler-{}", self.0),
+        }
+    }
+}
+
+struct Flags(u8);
+
+impl fmt::Display for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = [(SERVICE_HASH_PORT, "sh-port"), (SERVICE_HASH_FALLBACK, "sh-fallback")];
+        let set: Vec<&str> = names.into_iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| name).collect();
+        f.write_str(if set.is_empty() { "-".to_owned() } else { set.join(",") }.as_str())
+    }
+}
+
+struct Fields<'a>(&'a Service);
+
+impl fmt::Display for Fields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Service { id, version, scheduler, flags, set_base, set_length, .. } = *self.0;
+        let (scheduler, flags) = (SchedulerName(scheduler), Flags(flags));
+        write!(f, "id={id} version={version} scheduler={scheduler} flags={flags} set={set_base}+{set_length} ")?;
+        let Service { table_base, table_length, max_weight, weight_step, .. } = *self.0;
+        match table_length {
+            0 => f.write_str("table=-")?,
+            length => write!(f, "table={table_base}+{length}")?,
+        }
+        write!(f, " mw={max_weight} di={weight_step}")
+    }
+}

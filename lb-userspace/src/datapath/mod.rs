@@ -1,0 +1,39 @@
+//! From a [`Plan`] to the BPF maps, and back after a restart.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`writer`] | [`Writer`]: what is programmed, and how it becomes what is desired |
+//! | `restore` | reads what is programmed, heals what cannot be |
+//! | `update`, `version` | one service: what to write, in which order |
+//! | [`collect`] | removed destinations, until nothing refers to them |
+//! | `diff` | one service's edits, in IPVS's order |
+//! | `word` | how those edits move rr's and wrr's place in the list |
+//! | `write` | one map write as a value |
+//! | [`state`] | what the writer remembers per service |
+//! | [`allocate`] | ids and runs of slots |
+//! | [`store`] | the maps as a trait: kernel, memory, faulty |
+//! | [`dump`](mod@dump) | the maps as sorted text |
+//! | [`error`] | what can go wrong, in words |
+//!
+//! Knows nothing about Kubernetes. Only [`store::kernel`] knows about aya.
+
+pub mod allocate;
+pub mod collect;
+mod diff;
+pub mod dump;
+pub mod error;
+mod restore;
+pub mod state;
+pub mod store;
+#[cfg(test)]
+mod tests;
+mod update;
+mod version;
+mod word;
+mod write;
+pub mod writer;
+
+pub use crate::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+pub use error::{ApplyError, Finding, RestoreError};
+pub use store::{Capacity, MapStore, StoreError};
+pub use writer::{Limits, Summary, Writer};

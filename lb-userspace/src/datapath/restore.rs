@@ -1,0 +1,210 @@
+//! Reading back what is programmed: after a restart the writer goes on where the last one stopped.
+//!
+//! Whatever stands in the maps, a restore ends with a writer: what is inconsistent is named as a [`Finding`], is left
+//! to serve packets as it is, and is rewritten or deleted by the next apply.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use lb_common::{
+    layout::{DESTINATION_AVAILABLE, DestinationSlot, MAX_DESTINATIONS_PER_SERVICE, Service, ServiceKey},
+    scheduler::{Scheduler, word::SchedulerWord},
+};
+
+use super::{
+    Finding, Limits, MapStore, RestoreError, StoreError, Writer,
+    allocate::{Arena, IdPool, Run},
+    state::{Draining, Member, Server, ServiceState, Virtual, has_cursor, table},
+    store::names,
+    word::newer,
+};
+
+impl<S: MapStore> Writer<S> {
+    /// Reads what is programmed in the maps. Writes nothing.
+    ///
+    /// # Errors
+    /// Maps that cannot be read, or limits beyond what they hold.
+    pub fn restore(store: S, limits: Limits) -> Result<Self, RestoreError> {
+        let capacity = store.capacity();
+        check(&limits, &Limits::of(capacity), capacity.services >= capacity.service_ids)?;
+        let mut records = HashMap::new();
+        for id in 1..capacity.destinations {
+            let record = store.destination(id)?;
+            if record.service != 0 {
+                records.insert(id, record);
+            }
+        }
+        let mut programmed: Vec<(Option<Virtual>, ServiceKey, Service)> =
+            store.services()?.into_iter().map(|(key, value)| (Virtual::from_key(&key), key, value)).collect();
+        programmed.sort_by_key(|(service, key, _)| (*service, key.address.words, key.port.0, key.protocol));
+        let mut writer = Self {
+            limits,
+            services: BTreeMap::new(),
+            by_virtual: BTreeMap::new(),
+            draining: BTreeMap::new(),
+            unretired: BTreeSet::new(),
+            strays: Vec::new(),
+            service_ids: IdPool::new(0, &BTreeSet::new()),
+            destination_ids: IdPool::new(0, &BTreeSet::new()),
+            arena: Arena::new(capacity.slots),
+            findings: Vec::new(),
+            writes: 0,
+            live: 0,
+            records,
+            store,
+        };
+        for (service, key, value) in programmed {
+            writer.take_over(service, key, value)?;
+        }
+        writer.take_over_draining();
+        let used = writer.services.keys().copied().collect();
+        writer.service_ids = IdPool::new(capacity.service_ids.saturating_sub(1), &used);
+        let used = writer.records.keys().copied().collect();
+        writer.destination_ids = IdPool::new(limits.destinations, &used);
+        Ok(writer)
+    }
+
+    /// Takes one entry of `services` over, or makes it a stray.
+    fn take_over(&mut self, service: Option<Virtual>, key: ServiceKey, value: Service) -> Result<(), StoreError> {
+        let set = Run { base: value.set_base, length: value.set_length };
+        let table = Run { base: value.table_base, length: value.table_length };
+        let Some(service) = service else {
+            self.findings.push(Finding::Protocol { key });
+            self.stray(key, [set, table]);
+            return Ok(());
+        };
+        let problem = match value.id {
+            0 => Some("0"),
+            id if id >= self.store.capacity().service_ids => Some("beyond map `scheduler_state`"),
+            id if self.services.contains_key(&id) => Some("that of another service"),
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            self.findings.push(Finding::ServiceId { service, id: value.id, problem });
+            self.stray(key, [set, table]);
+            return Ok(());
+        }
+        let found = self.findings.len();
+        let scheduler = Scheduler::from_number(value.scheduler);
+        if scheduler.is_none() {
+            self.findings.push(Finding::Scheduler { service, number: value.scheduler });
+        }
+        let (set, slots) = self.claim(service, set)?;
+        let (table_runs, cells) = self.claim(service, table)?;
+        let (list, ids) = self.members(service, value.id, &slots);
+        if found == self.findings.len() && cells != self::table(scheduler, &slots).unwrap_or_default() {
+            self.findings.push(Finding::Table { service });
+        }
+        let word = SchedulerWord::unpack(self.store.word(value.id)?).version;
+        if scheduler.is_some_and(has_cursor) && newer(word, value.version) {
+            self.findings.push(Finding::Word { service, word, version: value.version });
+        }
+        let state = ServiceState {
+            virtual_service: Some(service),
+            published: Some(value),
+            rewrite: self.findings.len() > found,
+            table: table_runs,
+            list,
+            ids,
+            set,
+            ..ServiceState::default()
+        };
+        self.services.insert(value.id, state);
+        self.by_virtual.insert(service, value.id);
+        self.live += 1;
+        Ok(())
+    }
+
+    fn stray(&mut self, key: ServiceKey, runs: [Run; 2]) {
+        let claimed = runs.into_iter().filter(|run| run.length > 0).flat_map(|run| self.arena.claim(run)).collect();
+        self.strays.push((key, claimed));
+    }
+
+    /// Takes a published run and reads it; nothing of it if it leaves the map, only what is free if it is shared.
+    fn claim(&mut self, service: Virtual, run: Run) -> Result<(Vec<Run>, Vec<DestinationSlot>), StoreError> {
+        if run.length == 0 {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let end = u64::from(run.base) + u64::from(run.length);
+        if end > u64::from(self.store.capacity().slots) {
+            let problem = "beyond map `destination_slots`";
+            self.findings.push(Finding::Slots { service, base: run.base, end, problem });
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let claimed = self.arena.claim(run);
+        if claimed != [run] {
+            self.findings.push(Finding::Slots { service, base: run.base, end, problem: "shared with another service" });
+        }
+        Ok((claimed, self.store.slots(run.base, run.length)?))
+    }
+
+    /// The list that a set holds, without the slots that name no destination of the service.
+    fn members(
+        &mut self,
+        service: Virtual,
+        id: u32,
+        slots: &[DestinationSlot],
+    ) -> (Vec<Member>, BTreeMap<Server, u32>) {
+        let mut list = Vec::with_capacity(slots.len());
+        let mut ids = BTreeMap::new();
+        for (position, slot) in slots.iter().enumerate() {
+            let problem = match self.records.get(&slot.destination) {
+                None => "does not exist",
+                Some(record) if record.service != id => "belongs to another service",
+                Some(record) => {
+                    let server = Server::from(record);
+                    if ids.insert(server, slot.destination).is_none() {
+                        list.push(Member { server, id: slot.destination, weight: slot.weight });
+                        continue;
+                    }
+                    // The first stays.
+                    ids.extend(list.iter().rev().find(|member| member.server == server).map(|m| (server, m.id)));
+                    "stands there twice"
+                }
+            };
+            let position = position as u32;
+            self.findings.push(Finding::Slot { service, position, id: slot.destination, problem });
+        }
+        (list, ids)
+    }
+
+    /// Destinations in no set drain, those of removed services too: the id of such a service stays reserved.
+    fn take_over_draining(&mut self) {
+        let in_sets: BTreeSet<u32> =
+            self.services.values().flat_map(|state| state.list.iter().map(|member| member.id)).collect();
+        let mut rest: Vec<u32> = self.records.keys().copied().filter(|id| !in_sets.contains(id)).collect();
+        rest.sort_unstable();
+        for id in rest {
+            let Some(&record) = self.records.get(&id) else { continue };
+            let service = record.service;
+            self.draining.insert(id, Draining { service, idle_since: None });
+            if record.flags & DESTINATION_AVAILABLE != 0 {
+                self.unretired.insert(id);
+            }
+            if service >= self.store.capacity().service_ids {
+                self.findings.push(Finding::Destination { id, service });
+                continue;
+            }
+            let state = self.services.entry(service).or_default();
+            state.draining += 1;
+            let kept = *state.ids.entry(Server::from(&record)).or_insert(id);
+            if kept != id {
+                self.findings.push(Finding::Twin { id, other: kept });
+            }
+        }
+    }
+}
+
+/// Compares limits with what the maps hold.
+fn check(limits: &Limits, held: &Limits, ids_decide: bool) -> Result<(), RestoreError> {
+    let services = if ids_decide { names::WORDS } else { names::SERVICES };
+    for (setting, wanted, map, held) in [
+        ("max-services", limits.services, services, held.services),
+        ("max-destinations", limits.destinations, names::DESTINATIONS, held.destinations),
+        ("max-destinations-per-service", limits.destinations_per_service, names::SLOTS, MAX_DESTINATIONS_PER_SERVICE),
+    ] {
+        if wanted > held {
+            return Err(RestoreError::Limit { setting, wanted, map, held });
+        }
+    }
+    Ok(())
+}

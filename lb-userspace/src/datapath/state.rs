@@ -1,0 +1,154 @@
+//! What the writer remembers of a service and its destinations.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
+
+use lb_common::{
+    address::{Address, Port, Protocol},
+    layout::{DESTINATION_AVAILABLE, Destination, DestinationSlot, Service, ServiceKey},
+    scheduler::{Scheduler, table},
+};
+
+use super::{DesiredDestination, DesiredService, Frontend, allocate::Run, word::WordLog};
+
+/// A frontend as the maps know it: an IPv4 address and its v4-mapped IPv6 form are one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Virtual {
+    /// Virtual address.
+    pub address: IpAddr,
+    /// Virtual port.
+    pub port: u16,
+    /// Transport protocol.
+    pub protocol: Protocol,
+}
+
+impl Virtual {
+    /// The key in `services`.
+    pub fn key(&self) -> ServiceKey {
+        ServiceKey {
+            address: Address::from(self.address),
+            port: Port::new(self.port),
+            protocol: self.protocol as u8,
+            pad: 0,
+        }
+    }
+
+    /// From a key of `services`; `None` for a protocol that services do not have.
+    pub fn from_key(key: &ServiceKey) -> Option<Self> {
+        let protocol = Protocol::from_number(key.protocol)?;
+        Some(Self { protocol, address: key.address.into(), port: key.port.number() })
+    }
+}
+
+impl From<&Frontend> for Virtual {
+    fn from(frontend: &Frontend) -> Self {
+        Self { protocol: frontend.protocol, address: Address::from(frontend.address).into(), port: frontend.port }
+    }
+}
+
+impl fmt::Display for Virtual {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.protocol.name(), SocketAddr::new(self.address, self.port))
+    }
+}
+
+/// What tells a service's destinations apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Server {
+    pub(super) address: IpAddr,
+    pub(super) port: u16,
+}
+
+impl Server {
+    /// The destination's record in the map.
+    pub(super) fn record(&self, service: u32, epoch: u32, weight: i32) -> Destination {
+        Destination {
+            address: Address::from(self.address),
+            port: Port::new(self.port),
+            flags: DESTINATION_AVAILABLE,
+            service,
+            epoch,
+            weight,
+        }
+    }
+}
+
+impl From<&DesiredDestination> for Server {
+    fn from(desired: &DesiredDestination) -> Self {
+        Self { address: Address::from(desired.address).into(), port: desired.port }
+    }
+}
+
+impl From<&Destination> for Server {
+    fn from(record: &Destination) -> Self {
+        Self { address: record.address.into(), port: record.port.number() }
+    }
+}
+
+/// A place in a service's published list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Member {
+    pub(super) server: Server,
+    pub(super) id: u32,
+    pub(super) weight: i32,
+}
+
+/// A service id in use: published, or removed while its destinations drain.
+#[derive(Debug, Default)]
+pub(super) struct ServiceState {
+    /// What packets match. `None` if the service was removed before this writer started: it cannot come back.
+    pub(super) virtual_service: Option<Virtual>,
+    /// The entry in `services`; `None` when there is none.
+    pub(super) published: Option<Service>,
+    /// The set of the published version, head first.
+    pub(super) list: Vec<Member>,
+    /// Ids of all destinations, of the set and draining.
+    pub(super) ids: BTreeMap<Server, u32>,
+    /// How many destinations drain.
+    pub(super) draining: u32,
+    /// Slots that the published entry names.
+    pub(super) set: Vec<Run>,
+    /// Slots of the table.
+    pub(super) table: Vec<Run>,
+    /// Edits that the scheduler word may not have seen.
+    pub(super) word_log: WordLog,
+    /// What was asked for when everything was last written; `None` if something is missing.
+    pub(super) applied: Option<DesiredService>,
+    /// The maps were inconsistent: write a new version whatever the difference.
+    pub(super) rewrite: bool,
+}
+
+/// A destination that is in no set, until nothing refers to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draining {
+    /// Its service id.
+    pub(super) service: u32,
+    /// Since when no connection was seen on it.
+    pub(super) idle_since: Option<Instant>,
+}
+
+/// The slots that hold a list.
+pub(super) fn slots(list: &[Member]) -> Vec<DestinationSlot> {
+    list.iter().map(|member| DestinationSlot { destination: member.id, weight: member.weight }).collect()
+}
+
+/// The table that a scheduler needs beside its set. An empty set has none: there is nothing to find in it.
+pub(super) fn table(scheduler: Option<Scheduler>, set: &[DestinationSlot]) -> Option<Vec<DestinationSlot>> {
+    let mut cells = [DestinationSlot::default(); table::TABLE_LENGTH];
+    match scheduler {
+        _ if set.is_empty() => return None,
+        Some(Scheduler::SourceHash) => table::fill_source_hash(set, &mut cells),
+        Some(Scheduler::DestinationHash) => table::fill_destination_hash(set, &mut cells),
+        _ => return None,
+    }
+    Some(cells.to_vec())
+}
+
+/// True for the schedulers that have a place in the list.
+pub(super) const fn has_cursor(scheduler: Scheduler) -> bool {
+    matches!(scheduler, Scheduler::RoundRobin | Scheduler::WeightedRoundRobin)
+}

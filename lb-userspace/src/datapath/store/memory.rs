@@ -1,0 +1,128 @@
+//! The maps in memory: for tests, and to try a plan without a kernel.
+
+use std::collections::HashMap;
+
+use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
+
+use super::{Capacity, MapStore, StoreError, check, names};
+
+/// Maps that live in this process.
+#[derive(Clone, Debug)]
+pub struct MemoryStore {
+    capacity: Capacity,
+    services: HashMap<ServiceKey, Service>,
+    slots: Vec<DestinationSlot>,
+    destinations: Vec<Destination>,
+    load: Vec<DestinationLoad>,
+    traffic: Vec<Traffic>,
+    words: Vec<u64>,
+}
+
+impl MemoryStore {
+    /// Empty maps of these sizes.
+    pub fn new(capacity: Capacity) -> Self {
+        Self {
+            capacity,
+            services: HashMap::new(),
+            slots: vec![DestinationSlot::default(); capacity.slots as usize],
+            destinations: vec![Destination::default(); capacity.destinations as usize],
+            load: vec![DestinationLoad::default(); capacity.destinations as usize],
+            traffic: vec![Traffic::default(); capacity.destinations as usize],
+            words: vec![0; capacity.service_ids as usize],
+        }
+    }
+
+    /// Looks a service up as a packet does.
+    pub fn service(&self, key: &ServiceKey) -> Option<Service> {
+        self.services.get(key).copied()
+    }
+
+    /// A destination's connection counts, to change as traffic would. `None` beyond the map.
+    pub fn load_mut(&mut self, id: u32) -> Option<&mut DestinationLoad> {
+        self.load.get_mut(id as usize)
+    }
+
+    /// A destination's traffic counters, to change as traffic would. `None` beyond the map.
+    pub fn traffic_mut(&mut self, id: u32) -> Option<&mut Traffic> {
+        self.traffic.get_mut(id as usize)
+    }
+}
+
+impl MapStore for MemoryStore {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn services(&self) -> Result<Vec<(ServiceKey, Service)>, StoreError> {
+        Ok(self.services.iter().map(|(key, value)| (*key, *value)).collect())
+    }
+
+    fn set_service(&mut self, key: &ServiceKey, value: &Service) -> Result<(), StoreError> {
+        let capacity = self.capacity.services;
+        if self.services.len() >= capacity as usize && !self.services.contains_key(key) {
+            return Err(StoreError::Full { map: names::SERVICES, capacity });
+        }
+        self.services.insert(*key, *value);
+        Ok(())
+    }
+
+    fn delete_service(&mut self, key: &ServiceKey) -> Result<(), StoreError> {
+        self.services.remove(key);
+        Ok(())
+    }
+
+    fn slots(&self, base: u32, length: u32) -> Result<Vec<DestinationSlot>, StoreError> {
+        check(names::SLOTS, base, length, self.capacity.slots)?;
+        Ok(self.slots[base as usize..][..length as usize].to_vec())
+    }
+
+    fn set_slots(&mut self, base: u32, slots: &[DestinationSlot]) -> Result<(), StoreError> {
+        check(names::SLOTS, base, slots.len() as u32, self.capacity.slots)?;
+        self.slots[base as usize..][..slots.len()].copy_from_slice(slots);
+        Ok(())
+    }
+
+    fn destination(&self, id: u32) -> Result<Destination, StoreError> {
+        check(names::DESTINATIONS, id, 1, self.capacity.destinations)?;
+        Ok(self.destinations[id as usize])
+    }
+
+    fn set_destination(&mut self, id: u32, value: &Destination) -> Result<(), StoreError> {
+        check(names::DESTINATIONS, id, 1, self.capacity.destinations)?;
+        self.destinations[id as usize] = *value;
+        Ok(())
+    }
+
+    fn load(&self, id: u32) -> Result<DestinationLoad, StoreError> {
+        check(names::LOAD, id, 1, self.capacity.destinations)?;
+        Ok(self.load[id as usize])
+    }
+
+    fn reset_load(&mut self, id: u32) -> Result<(), StoreError> {
+        check(names::LOAD, id, 1, self.capacity.destinations)?;
+        let load = &mut self.load[id as usize];
+        *load = DestinationLoad { changes: load.changes.wrapping_add(1), ..DestinationLoad::default() };
+        Ok(())
+    }
+
+    fn reset_traffic(&mut self, id: u32) -> Result<(), StoreError> {
+        check(names::TRAFFIC, id, 1, self.capacity.destinations)?;
+        self.traffic[id as usize] = Traffic::default();
+        Ok(())
+    }
+
+    fn word(&self, service: u32) -> Result<u64, StoreError> {
+        check(names::WORDS, service, 1, self.capacity.service_ids)?;
+        Ok(self.words[service as usize])
+    }
+
+    fn exchange_word(&mut self, service: u32, current: u64, new: u64) -> Result<Result<(), u64>, StoreError> {
+        check(names::WORDS, service, 1, self.capacity.service_ids)?;
+        let word = &mut self.words[service as usize];
+        if *word != current {
+            return Ok(Err(*word));
+        }
+        *word = new;
+        Ok(Ok(()))
+    }
+}

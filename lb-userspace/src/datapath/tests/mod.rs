@@ -1,0 +1,77 @@
+//! Scenarios: plan in, dump out.
+
+mod histories;
+mod kernel;
+mod prefixes;
+mod restore;
+mod scenarios;
+mod words;
+
+use std::{net::IpAddr, time::Instant};
+
+use lb_common::{address::Protocol, scheduler::Scheduler};
+
+use super::{
+    Capacity, DesiredDestination, DesiredService, Frontend, Limits, MapStore, Plan, Writer, store::memory::MemoryStore,
+};
+
+/// Sizes that tests fill without trouble.
+const CAPACITY: Capacity = Capacity { services: 16, service_ids: 33, destinations: 257, slots: 8192 };
+
+fn memory() -> MemoryStore {
+    MemoryStore::new(CAPACITY)
+}
+
+fn writer<S: MapStore>(store: S) -> Writer<S> {
+    let limits = Limits::of(store.capacity());
+    Writer::restore(store, limits).expect("a store that can be read")
+}
+
+/// A frontend 10.96.0.`last`:80.
+fn frontend(last: u8) -> Frontend {
+    Frontend { address: IpAddr::from([10, 96, 0, last]), port: 80, protocol: Protocol::Tcp }
+}
+
+/// A service with destinations 10.1.0.x:8080, given as (x, weight).
+fn service(scheduler: Scheduler, destinations: &[(u8, i32)]) -> DesiredService {
+    let mut destinations: Vec<DesiredDestination> = destinations
+        .iter()
+        .map(|&(last, weight)| DesiredDestination { address: IpAddr::from([10, 1, 0, last]), port: 8080, weight })
+        .collect();
+    destinations.sort();
+    DesiredService {
+        origin: "Service default/web".to_owned(),
+        scheduler,
+        hash_port: false,
+        hash_fallback: false,
+        destinations,
+    }
+}
+
+fn plan(services: impl IntoIterator<Item = (u8, DesiredService)>) -> Plan {
+    let mut plan = Plan::default();
+    plan.services.extend(services.into_iter().map(|(last, service)| (frontend(last), service)));
+    plan
+}
+
+/// A plan of one service, 10.96.0.1:80.
+fn one(scheduler: Scheduler, destinations: &[(u8, i32)]) -> Plan {
+    plan([(1, service(scheduler, destinations))])
+}
+
+/// A writer over empty maps that has applied these plans, a moment apart.
+fn applied<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Writer<MemoryStore> {
+    let mut writer = writer(memory());
+    for plan in plans {
+        writer.apply(plan, Instant::now()).expect("room for all");
+    }
+    writer
+}
+
+/// Compares text with an expectation that is indented as the test is.
+#[track_caller]
+fn assert_text(actual: &str, expected: &str) {
+    let expected: Vec<&str> = expected.trim().lines().map(str::trim).collect();
+    let actual: Vec<&str> = actual.trim().lines().collect();
+    assert_eq!(actual, expected, "\n{}", actual.join("\n"));
+}

@@ -1,0 +1,215 @@
+//! Bringing one service to what is desired.
+
+use std::time::Instant;
+
+use lb_common::{layout::Service, scheduler::Scheduler};
+
+use super::{
+    ApplyError, DesiredService, MapStore, Summary, Writer,
+    allocate::Run,
+    diff::{Diff, diff, word_edits},
+    state::{Draining, Member, ServiceState, Virtual, has_cursor},
+    version::prepare,
+    word::{WordChange, WordLog},
+    write::Write,
+};
+
+impl<S: MapStore> Writer<S> {
+    pub(super) fn update(
+        &mut self,
+        service: Virtual,
+        desired: &DesiredService,
+        now: Instant,
+        summary: &mut Summary,
+    ) -> Result<(), ApplyError> {
+        let limit = self.limits.destinations_per_service;
+        if desired.destinations.len() > limit as usize {
+            let (origin, count) = (desired.origin.clone(), desired.destinations.len());
+            return Err(ApplyError::TooManyDestinations { origin, service, count, limit });
+        }
+        let id = self.service_id(service, desired)?;
+        let state = self.services.entry(id).or_default();
+        state.applied = None;
+        let created = state.published.is_none();
+        let mut diff = diff(&state.list, desired);
+        let result = self.bring(id, service, desired, &mut diff, now);
+        match &result {
+            Ok(published) => match (created, published) {
+                (true, _) => summary.created += 1,
+                (false, true) => summary.changed += 1,
+                (false, false) => summary.unchanged += 1,
+            },
+            Err(_) => self.abandon(id, &diff.list[..diff.added]),
+        }
+        result.map(|_| ())
+    }
+
+    /// The service's id: its own, that of a removed one that still drains, or a new one.
+    fn service_id(&mut self, service: Virtual, desired: &DesiredService) -> Result<u32, ApplyError> {
+        let known = self.by_virtual.get(&service).copied();
+        let live = known.and_then(|id| self.services.get(&id)).is_some_and(|state| state.published.is_some());
+        let refuse =
+            |removed, total| ApplyError::NoServices { origin: desired.origin.clone(), service, removed, total };
+        if !live && self.live >= self.limits.services {
+            return Err(refuse(0, self.limits.services));
+        }
+        if let Some(id) = known {
+            return Ok(id);
+        }
+        let removed = (self.services.len() as u32).saturating_sub(self.live);
+        let total = self.service_ids.limit();
+        let id = self.service_ids.allocate().ok_or_else(|| refuse(removed, total))?;
+        self.services.insert(id, ServiceState { virtual_service: Some(service), ..ServiceState::default() });
+        self.by_virtual.insert(service, id);
+        Ok(id)
+    }
+
+    /// Writes everything that differs. True if a new version was published.
+    fn bring(
+        &mut self,
+        id: u32,
+        service: Virtual,
+        desired: &DesiredService,
+        diff: &mut Diff,
+        now: Instant,
+    ) -> Result<bool, ApplyError> {
+        let origin = desired.origin.as_str();
+        self.assign_ids(id, service, desired, diff)?;
+        let old = self.services.entry(id).or_default();
+        let before = old.published.and_then(|published| Scheduler::from_number(published.scheduler));
+        let edits = word_edits(before, desired.scheduler, &old.list, &diff.edits);
+        let version = self.version(id, service, desired, diff)?;
+        let published = self.services.get(&id).and_then(|state| state.published);
+        let rewrite = self.services.get(&id).is_some_and(|state| state.rewrite);
+        let differs =
+            rewrite || published != Some(Service { version: published.map_or(0, |p| p.version), ..version.value });
+        let mut writes = version.before;
+        if differs {
+            writes.extend(prepare(id, published.as_ref(), desired.scheduler, &edits, version.value.version));
+            writes.push(Write::Service { key: service.key(), value: version.value });
+        }
+        for write in &writes {
+            if let Err(error) = self.perform(write, origin, &service) {
+                // No published service names these runs.
+                for run in version.set.into_iter().chain(version.table).flatten() {
+                    self.arena.give_back(run);
+                }
+                return Err(error);
+            }
+        }
+        if differs {
+            self.published(id, version.value, version.set, version.table, diff, now);
+        }
+        let state = self.services.entry(id).or_default();
+        if !has_cursor(desired.scheduler) {
+            state.word_log.clear();
+        } else if differs && published.is_some() {
+            state.word_log.push(version.value.version, edits);
+        }
+        if !state.word_log.is_empty() {
+            let change = WordChange::Publish(state.word_log.clone());
+            self.perform(&Write::Word { service: id, change }, origin, &service)?;
+        }
+        let state = self.services.entry(id).or_default();
+        state.word_log = WordLog::default();
+        state.applied = Some(desired.clone());
+        Ok(differs)
+    }
+
+    /// Gives the added members their ids: their own if they drain, else new ones, which drain until published.
+    fn assign_ids(
+        &mut self,
+        id: u32,
+        service: Virtual,
+        desired: &DesiredService,
+        diff: &mut Diff,
+    ) -> Result<(), ApplyError> {
+        let state = self.services.entry(id).or_default();
+        let added = &mut diff.list[..diff.added];
+        let needed = added.iter().filter(|member| !state.ids.contains_key(&member.server)).count() as u32;
+        let free = self.destination_ids.available();
+        if needed > free {
+            return Err(ApplyError::NoDestinations {
+                origin: desired.origin.clone(),
+                service,
+                needed,
+                free,
+                draining: self.draining.len() as u32,
+                total: self.destination_ids.limit(),
+            });
+        }
+        // In IPVS's order of adds, which is ascending: ids then follow addresses.
+        for member in added.iter_mut().rev() {
+            if let Some(&known) = state.ids.get(&member.server) {
+                member.id = known;
+                continue;
+            }
+            let Some(new) = self.destination_ids.allocate() else { continue };
+            member.id = new;
+            let record = self.store.destination(new).map_err(|source| ApplyError::Store {
+                origin: desired.origin.clone(),
+                service: service.to_string(),
+                write: format!("read destination {new}"),
+                source: Box::new(source),
+            });
+            state.ids.insert(member.server, new);
+            state.draining += 1;
+            self.draining.insert(new, Draining { service: id, idle_since: None });
+            self.records.insert(new, record?);
+        }
+        Ok(())
+    }
+
+    /// Remembers a published version; what it replaced rests.
+    fn published(
+        &mut self,
+        id: u32,
+        value: Service,
+        set: Option<Vec<Run>>,
+        table: Option<Vec<Run>>,
+        diff: &Diff,
+        now: Instant,
+    ) {
+        let state = self.services.entry(id).or_default();
+        if state.published.replace(value).is_none() {
+            self.live += 1;
+        }
+        state.rewrite = false;
+        state.list.clone_from(&diff.list);
+        for (owned, new) in [(&mut state.set, set), (&mut state.table, table)] {
+            if let Some(new) = new {
+                std::mem::replace(owned, new).into_iter().for_each(|run| self.arena.retire(run, now));
+            }
+        }
+        for member in &diff.list[..diff.added] {
+            self.draining.remove(&member.id);
+            self.unretired.remove(&member.id);
+            state.draining -= 1;
+        }
+        for member in &diff.removed {
+            self.draining.insert(member.id, Draining { service: id, idle_since: None });
+            self.unretired.insert(member.id);
+            state.draining += 1;
+        }
+    }
+
+    /// After a failure: members that are in no set drain; ids that were never written are free.
+    fn abandon(&mut self, id: u32, added: &[Member]) {
+        let Some(state) = self.services.get_mut(&id) else { return };
+        for member in added {
+            if !self.draining.contains_key(&member.id) {
+                continue;
+            }
+            if self.records.get(&member.id).is_some_and(|record| record.service == id) {
+                self.unretired.insert(member.id);
+                continue;
+            }
+            state.ids.remove(&member.server);
+            state.draining -= 1;
+            self.draining.remove(&member.id);
+            self.records.remove(&member.id);
+            self.destination_ids.free(member.id);
+        }
+        self.free_if_vacant(id);
+    }
+}

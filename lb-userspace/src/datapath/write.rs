@@ -1,0 +1,78 @@
+//! One map write as a value: what the writer makes lists of, and how it is carried out.
+
+use std::{fmt, hint};
+
+use lb_common::{
+    layout::{Destination, DestinationSlot, Service, ServiceKey},
+    scheduler::word::SchedulerWord,
+};
+
+use super::{MapStore, StoreError, state::Virtual, word::WordChange};
+
+/// A write to one map.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Write {
+    /// Connection counts to 0, for an id that is given to another destination.
+    ResetLoad { destination: u32 },
+    /// Traffic counters to 0.
+    ResetTraffic { destination: u32 },
+    /// A destination's record.
+    Destination { id: u32, value: Destination },
+    /// A new run: a set or a table.
+    Slots { base: u32, slots: Vec<DestinationSlot> },
+    /// The scheduler word, by compare-and-swap.
+    Word { service: u32, change: WordChange },
+    /// Publishes a version of a service.
+    Service { key: ServiceKey, value: Service },
+    /// Removes a service.
+    DeleteService { key: ServiceKey },
+}
+
+impl Write {
+    /// Carries the write out. On an error it had no effect.
+    pub(super) fn perform(&self, store: &mut impl MapStore) -> Result<(), StoreError> {
+        match self {
+            Self::ResetLoad { destination } => store.reset_load(*destination),
+            Self::ResetTraffic { destination } => store.reset_traffic(*destination),
+            Self::Destination { id, value } => store.set_destination(*id, value),
+            Self::Slots { base, slots } => store.set_slots(*base, slots),
+            Self::Word { service, change } => exchange(store, *service, change),
+            Self::Service { key, value } => store.set_service(key, value),
+            Self::DeleteService { key } => store.delete_service(key),
+        }
+    }
+}
+
+/// Picks go on meanwhile: look again until none came between. Each failure means that a pick was published, so this
+/// ends as soon as one pick on the new version comes first, or none comes between.
+fn exchange(store: &mut impl MapStore, service: u32, change: &WordChange) -> Result<(), StoreError> {
+    let mut current = store.word(service)?;
+    while let Some(next) = change.next(SchedulerWord::unpack(current)) {
+        match store.exchange_word(service, current, next.pack())? {
+            Ok(()) => break,
+            Err(now) => current = now,
+        }
+        hint::spin_loop();
+    }
+    Ok(())
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ResetLoad { destination } => write!(f, "clear the connection counts of destination {destination}"),
+            Self::ResetTraffic { destination } => write!(f, "clear the traffic counters of destination {destination}"),
+            Self::Destination { id, .. } => write!(f, "write destination {id}"),
+            Self::Slots { base, slots } => write!(f, "write {} slots from {base} on", slots.len()),
+            Self::Word { service, .. } => write!(f, "move the scheduler word of service id {service}"),
+            Self::Service { key, value } => match Virtual::from_key(key) {
+                Some(service) => write!(f, "publish version {} of {service}", value.version),
+                None => write!(f, "publish {key:?}"),
+            },
+            Self::DeleteService { key } => match Virtual::from_key(key) {
+                Some(service) => write!(f, "delete {service}"),
+                None => write!(f, "delete {key:?}"),
+            },
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The writer: brings the maps from what is programmed to what is desired.
+//!
+//! For each service that differs, in this order: destinations, a **new** run of slots for the set and one for the
+//! table, the `services` entry that publishes them, the scheduler word; and after all services, what was removed.
+//! A packet therefore sees one complete version of a service whenever the writer stops.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Instant,
+};
+
+use lb_common::layout::{DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE, ServiceKey};
+
+use super::{
+    ApplyError, Capacity, DesiredService, Finding, MapStore, Plan,
+    allocate::{Arena, IdPool, Run},
+    state::{Draining, ServiceState, Virtual},
+    write::Write,
+};
+
+/// How much may be programmed; at most what the maps hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Virtual services.
+    pub services: u32,
+    /// Destinations of all services, draining ones included.
+    pub destinations: u32,
+    /// Destinations of one service, at most [`MAX_DESTINATIONS_PER_SERVICE`].
+    pub destinations_per_service: u32,
+}
+
+impl Limits {
+    /// All that maps of this size can hold.
+    pub fn of(capacity: Capacity) -> Self {
+        Self {
+            services: capacity.services.min(capacity.service_ids.saturating_sub(1)),
+            destinations: capacity.destinations.saturating_sub(1),
+            destinations_per_service: MAX_DESTINATIONS_PER_SERVICE,
+        }
+    }
+}
+
+/// What an apply did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Summary {
+    /// Services created.
+    pub created: u32,
+    /// Services that got a new version.
+    pub changed: u32,
+    /// Services removed.
+    pub removed: u32,
+    /// Services left as they were.
+    pub unchanged: u32,
+    /// Map writes.
+    pub writes: u64,
+}
+
+/// Owns the maps' contents: remembers what is programmed, writes the difference to what is desired.
+#[derive(Debug)]
+pub struct Writer<S> {
+    pub(super) store: S,
+    pub(super) limits: Limits,
+    pub(super) services: BTreeMap<u32, ServiceState>,
+    pub(super) by_virtual: BTreeMap<Virtual, u32>,
+    /// What `destinations` holds, for every id in use.
+    pub(super) records: HashMap<u32, Destination>,
+    pub(super) draining: BTreeMap<u32, Draining>,
+    /// Draining destinations whose record still says available.
+    pub(super) unretired: BTreeSet<u32>,
+    /// Entries of `services` that are not among [`Self::services`], with the slots they name.
+    pub(super) strays: Vec<(ServiceKey, Vec<Run>)>,
+    pub(super) service_ids: IdPool,
+    pub(super) destination_ids: IdPool,
+    pub(super) arena: Arena,
+    pub(super) findings: Vec<Finding>,
+    pub(super) writes: u64,
+    pub(super) live: u32,
+}
+
+impl<S: MapStore> Writer<S> {
+    /// What [`Writer::restore`] found inconsistent in the maps; healed by the next apply.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// The maps.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The maps, for what is not the writer's: it must not be used to change what the writer writes.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    /// Removed destinations whose id is kept because connections may still refer to it.
+    pub fn draining(&self) -> usize {
+        self.draining.len()
+    }
+
+    /// Brings the maps to `plan`. Only what differs is written, and a failure of one service stops no other: it keeps
+    /// the version that is programmed, and the next apply tries it again.
+    ///
+    /// `now` decides which freed slots may be written again; it must not go backwards.
+    pub fn apply(&mut self, plan: &Plan, now: Instant) -> Result<Summary, Vec<ApplyError>> {
+        self.arena.settle(now);
+        let mut summary = Summary::default();
+        let mut errors = Vec::new();
+        let writes = self.writes;
+        let wanted = wanted(plan, &mut errors);
+        let removed: Vec<Virtual> = self
+            .by_virtual
+            .iter()
+            .filter(|(service, id)| {
+                self.services.get(id).is_some_and(|state| state.published.is_some())
+                    && wanted.binary_search_by_key(*service, |(wanted, _)| *wanted).is_err()
+            })
+            .map(|(service, _)| *service)
+            .collect();
+        // What is removed makes room only where there is none: normally it goes last.
+        let removed_first = wanted.len() + removed.len() > self.limits.services as usize;
+        if removed_first {
+            self.remove_all(&removed, now, &mut summary, &mut errors);
+        }
+        for (service, desired) in wanted {
+            let known = self.by_virtual.get(&service).and_then(|id| self.services.get(id));
+            if known.is_some_and(|state| state.applied.as_ref() == Some(desired)) {
+                summary.unchanged += 1;
+            } else if let Err(error) = self.update(service, desired, now, &mut summary) {
+                errors.push(error);
+            }
+        }
+        if !removed_first {
+            self.remove_all(&removed, now, &mut summary, &mut errors);
+        }
+        self.remove_strays(now, &mut errors);
+        self.retire_all(&mut errors);
+        summary.writes = self.writes - writes;
+        if errors.is_empty() { Ok(summary) } else { Err(errors) }
+    }
+
+    fn remove_all(&mut self, removed: &[Virtual], now: Instant, summary: &mut Summary, errors: &mut Vec<ApplyError>) {
+        for &service in removed {
+            match self.remove(service, now) {
+                Ok(()) => summary.removed += 1,
+                Err(error) => errors.push(error),
+            }
+        }
+    }
+
+    /// Removes a published service; its destinations drain.
+    fn remove(&mut self, service: Virtual, now: Instant) -> Result<(), ApplyError> {
+        let Some(&id) = self.by_virtual.get(&service) else { return Ok(()) };
+        self.perform(&Write::DeleteService { key: service.key() }, "removal", &service)?;
+        let Some(state) = self.services.get_mut(&id) else { return Ok(()) };
+        self.live -= 1;
+        state.published = None;
+        state.applied = None;
+        state.rewrite = false;
+        state.word_log.clear();
+        for run in state.set.drain(..).chain(state.table.drain(..)) {
+            self.arena.retire(run, now);
+        }
+        for member in state.list.drain(..) {
+            state.draining += 1;
+            self.draining.insert(member.id, Draining { service: id, idle_since: None });
+            self.unretired.insert(member.id);
+        }
+        self.free_if_vacant(id);
+        Ok(())
+    }
+
+    /// Entries that a restore could not take over: replaced by an update meanwhile, or deleted now.
+    fn remove_strays(&mut self, now: Instant, errors: &mut Vec<ApplyError>) {
+        for (key, runs) in std::mem::take(&mut self.strays) {
+            let service = Virtual::from_key(&key);
+            let replaced = service
+                .and_then(|service| self.by_virtual.get(&service))
+                .and_then(|id| self.services.get(id))
+                .is_some_and(|state| state.published.is_some());
+            let name = service.map_or_else(|| format!("{key:?}"), |service| service.to_string());
+            let write = Write::DeleteService { key };
+            match if replaced { Ok(()) } else { self.perform(&write, "inconsistent entry", &name) } {
+                Ok(()) => runs.into_iter().for_each(|run| self.arena.retire(run, now)),
+                Err(error) => {
+                    errors.push(error);
+                    self.strays.push((key, runs));
+                }
+            }
+        }
+    }
+
+    /// Marks what is in no set any more as unavailable.
+    fn retire_all(&mut self, errors: &mut Vec<ApplyError>) {
+        for id in std::mem::take(&mut self.unretired) {
+            let Some(&record) = self.records.get(&id) else { continue };
+            if record.flags & DESTINATION_AVAILABLE == 0 {
+                continue;
+            }
+            let value = Destination { flags: record.flags & !DESTINATION_AVAILABLE, ..record };
+            let service = self.draining.get(&id).and_then(|draining| self.services.get(&draining.service));
+            let name = service
+                .and_then(|state| state.virtual_service)
+                .map_or_else(|| format!("service id {}", record.service), |service| service.to_string());
+            if let Err(error) = self.perform(&Write::Destination { id, value }, "removed destination", &name) {
+                errors.push(error);
+                self.unretired.insert(id);
+            }
+        }
+    }
+
+    /// Frees a service id that nothing refers to.
+    pub(super) fn free_if_vacant(&mut self, id: u32) {
+        let Some(state) = self.services.get(&id) else { return };
+        if state.published.is_some() || state.draining > 0 {
+            return;
+        }
+        if let Some(service) = state.virtual_service {
+            self.by_virtual.remove(&service);
+        }
+        self.services.remove(&id);
+        self.service_ids.free(id);
+    }
+
+    /// Carries one write out and remembers what it changed.
+    pub(super) fn perform(&mut self, write: &Write, origin: &str, service: &impl ToString) -> Result<(), ApplyError> {
+        write.perform(&mut self.store).map_err(|source| ApplyError::Store {
+            origin: origin.to_owned(),
+            service: service.to_string(),
+            write: write.to_string(),
+            source: Box::new(source),
+        })?;
+        self.writes += 1;
+        if let Write::Destination { id, value } = write {
+            self.records.insert(*id, *value);
+        }
+        Ok(())
+    }
+}
+
+/// The plan in the order of frontends as packets see them; of two that are one to packets, the first.
+fn wanted<'a>(plan: &'a Plan, errors: &mut Vec<ApplyError>) -> Vec<(Virtual, &'a DesiredService)> {
+    let mut wanted: Vec<(Virtual, &DesiredService)> =
+        plan.services.iter().map(|(frontend, desired)| (Virtual::from(frontend), desired)).collect();
+    // Stable, and already sorted but for v4-mapped addresses: linear.
+    wanted.sort_by_key(|(service, _)| *service);
+    wanted.dedup_by(|(service, desired), (kept, other)| {
+        let same = service == kept;
+        if same {
+            errors.push(ApplyError::SameFrontend {
+                origin: desired.origin.clone(),
+                service: *service,
+                other: other.origin.clone(),
+            });
+        }
+        same
+    });
+    wanted
+}

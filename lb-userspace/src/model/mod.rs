@@ -1,0 +1,223 @@
+//! What the user stated: Services, EndpointSlices and Nodes, validated. Past this point nothing is malformed.
+//!
+//! Sources feed [`Change`]s; each source's state is replaced by its lists, never patched by them. The rule for wrong
+//! input, object by object: the smallest part that is wrong keeps its last valid value; a part that never had one is
+//! left out (object, address, port, endpoint) or default (annotation), so that the rest serves traffic. Everything
+//! that is wrong stands in [`Model::problems`] for as long as it is wrong.
+
+mod address;
+pub(crate) mod field;
+pub mod node;
+pub mod object;
+pub mod problem;
+pub mod service;
+pub mod slice;
+mod store;
+pub mod tree;
+pub mod weights;
+
+use std::collections::BTreeMap;
+
+pub use node::Node;
+pub use object::{Kind, Object, ObjectKey, Origin};
+pub use problem::{Problem, ProblemLog};
+pub use service::{SchedulerFlags, Service, ServicePort};
+pub use slice::{Endpoint, EndpointSlice, SlicePort};
+pub use weights::Weights;
+
+use store::Store;
+
+/// A source of objects. When two sources state the same object, the lower one's holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub u8);
+
+impl SourceId {
+    /// Manifests.
+    pub const MANIFESTS: Self = Self(0);
+    /// Services of the API server.
+    pub const API_SERVICES: Self = Self(1);
+    /// EndpointSlices of the API server.
+    pub const API_SLICES: Self = Self(2);
+    /// The own Node at the API server.
+    pub const API_NODE: Self = Self(3);
+}
+
+/// Everything that a source has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct List {
+    /// The objects.
+    pub objects: Vec<Object>,
+    /// Objects whose last version stays: their file cannot be read whole at the moment.
+    pub kept: Vec<ObjectKey>,
+    /// What is wrong outside of any object.
+    pub problems: Vec<Problem>,
+    /// True if a part could not be read of which no version was ever read: what it holds is unknown.
+    pub gaps: bool,
+}
+
+/// What a source has to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// This is all there is. A source's first one completes it.
+    Replace(List),
+    /// An object is new or different.
+    Upsert(Object),
+    /// An object is gone. Unknown ones are no error.
+    Delete(ObjectKey),
+}
+
+/// The state of all sources.
+#[derive(Debug, Default)]
+pub struct Model {
+    sources: BTreeMap<SourceId, Source>,
+}
+
+#[derive(Debug, Default)]
+struct Source {
+    complete: bool,
+    gaps: bool,
+    problems: Vec<Problem>,
+    services: Store<Service>,
+    slices: Store<EndpointSlice>,
+    nodes: Store<Node>,
+}
+
+impl Model {
+    /// A model without sources.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Announces a source: the model is not complete before its first list.
+    pub fn expect(&mut self, source: SourceId) {
+        self.sources.entry(source).or_default();
+    }
+
+    /// True when every source has delivered its first list. Nothing may be programmed before.
+    pub fn is_complete(&self) -> bool {
+        self.sources.values().all(|source| source.complete)
+    }
+
+    /// True while a source has parts that it could never read: what an earlier agent programmed from them is unknown,
+    /// so services that nobody states must not be deleted yet.
+    pub fn has_gaps(&self) -> bool {
+        self.sources.values().any(|source| source.gaps || source.unreadable())
+    }
+
+    /// Takes what a source has to tell.
+    pub fn change(&mut self, source: SourceId, change: Change) {
+        match change {
+            Change::Replace(list) => self.replace(source, list),
+            Change::Upsert(object) => self.apply(source, object),
+            Change::Delete(key) => self.delete(source, &key),
+        }
+    }
+
+    /// Takes a new or changed object.
+    pub fn apply(&mut self, source: SourceId, object: Object) {
+        let source = self.sources.entry(source).or_default();
+        match object.key.kind {
+            Kind::Service => source.services.apply(&object, Service::read),
+            Kind::EndpointSlice => source.slices.apply(&object, EndpointSlice::read),
+            Kind::Node => source.nodes.apply(&object, Node::read),
+        }
+    }
+
+    /// Forgets an object.
+    pub fn delete(&mut self, source: SourceId, key: &ObjectKey) {
+        let source = self.sources.entry(source).or_default();
+        match key.kind {
+            Kind::Service => source.services.delete(key),
+            Kind::EndpointSlice => source.slices.delete(key),
+            Kind::Node => source.nodes.delete(key),
+        }
+    }
+
+    /// Replaces everything that a source had.
+    pub fn replace(&mut self, source: SourceId, list: List) {
+        let source = self.sources.entry(source).or_default();
+        source.complete = true;
+        source.gaps = list.gaps;
+        source.problems = list.problems;
+        let (mut services, mut slices, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
+        for object in list.objects {
+            match object.key.kind {
+                Kind::Service => services.push(object),
+                Kind::EndpointSlice => slices.push(object),
+                Kind::Node => nodes.push(object),
+            }
+        }
+        source.services.replace(services, &list.kept, Service::read);
+        source.slices.replace(slices, &list.kept, EndpointSlice::read);
+        source.nodes.replace(nodes, &list.kept, Node::read);
+    }
+
+    /// All Services, by namespace and name.
+    pub fn services(&self) -> impl Iterator<Item = &Service> {
+        self.merged(|source| &source.services).into_values()
+    }
+
+    /// All EndpointSlices, by namespace and name.
+    pub fn slices(&self) -> impl Iterator<Item = &EndpointSlice> {
+        self.merged(|source| &source.slices).into_values()
+    }
+
+    /// What is known of the node with this name.
+    pub fn node(&self, name: &str) -> Node {
+        let key = ObjectKey { kind: Kind::Node, namespace: String::new(), name: name.to_owned() };
+        let known = self.sources.values().find_map(|source| source.nodes.get(&key));
+        known.cloned().unwrap_or_else(|| Node::named(name))
+    }
+
+    /// Everything that is wrong now, of all sources.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for source in self.sources.values() {
+            problems.extend_from_slice(&source.problems);
+            problems.extend(source.services.problems().cloned());
+            problems.extend(source.slices.problems().cloned());
+            problems.extend(source.nodes.problems().cloned());
+        }
+        self.report_shared(|source| &source.services, |service| &service.origin, &mut problems);
+        self.report_shared(|source| &source.slices, |slice| &slice.origin, &mut problems);
+        problems
+    }
+
+    fn merged<'a, T: 'a>(&'a self, store: impl Fn(&'a Source) -> &'a Store<T>) -> BTreeMap<&'a ObjectKey, &'a T> {
+        let mut merged = BTreeMap::new();
+        for source in self.sources.values() {
+            for (key, object) in store(source).iter() {
+                merged.entry(key).or_insert(object);
+            }
+        }
+        merged
+    }
+
+    /// Notes the objects that several sources state.
+    fn report_shared<T>(
+        &self,
+        store: impl Fn(&Source) -> &Store<T>,
+        origin: impl Fn(&T) -> &Origin,
+        problems: &mut Vec<Problem>,
+    ) {
+        let mut seen: BTreeMap<&ObjectKey, &T> = BTreeMap::new();
+        for source in self.sources.values() {
+            for (key, object) in store(source).iter() {
+                if let Some(first) = seen.get(key) {
+                    problems.push(store::stated_twice(key, origin(object), origin(first)));
+                } else {
+                    seen.insert(key, object);
+                }
+            }
+        }
+    }
+}
+
+impl Source {
+    fn unreadable(&self) -> bool {
+        self.services.unreadable() || self.slices.unreadable()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Services.
+
+use std::net::IpAddr;
+
+use lb_common::address::Protocol;
+use lb_common::scheduler::Scheduler;
+
+use super::address;
+use super::field::{Field, Noted, Report};
+use super::object::{Object, Origin};
+use super::problem::{Problem, shown};
+use super::weights::{WEIGHTS_ANNOTATION, Weights};
+
+/// Annotation of a Service: the name of its scheduler.
+pub const SCHEDULER_ANNOTATION: &str = "bpvs.io/scheduler";
+/// Annotation of a Service: what its scheduler does differently, separated by commas.
+pub const SCHEDULER_FLAGS_ANNOTATION: &str = "bpvs.io/scheduler-flags";
+/// Label that gives a Service to another proxy, whatever its value.
+pub const SERVICE_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+
+/// A Service as stated, with nothing in it that could not be programmed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Where it was written.
+    pub origin: Origin,
+    /// `creationTimestamp`, seconds since 1970.
+    pub created: Option<i64>,
+    /// Cluster addresses, at most one per family. Empty for a Service that has no virtual address (headless,
+    /// ExternalName, another proxy's).
+    pub addresses: Vec<IpAddr>,
+    /// Ports; (name, protocol) and (number, protocol) are unique.
+    pub ports: Vec<ServicePort>,
+    /// Scheduler; the default one if not stated.
+    pub scheduler: Option<Scheduler>,
+    /// Flags of the scheduler.
+    pub flags: SchedulerFlags,
+    /// Weights of endpoints.
+    pub weights: Weights,
+}
+
+/// A port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Name, which may be empty. Slices refer to it.
+    pub name: String,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Number.
+    pub port: u16,
+}
+
+/// What `bpvs.io/scheduler-flags` states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedulerFlags {
+    /// `sh-port`: hash the source port too.
+    pub hash_port: bool,
+    /// `sh-fallback`: take another destination when the hashed one is unusable.
+    pub hash_fallback: bool,
+}
+
+impl Service {
+    /// Reads a Service. What is wrong keeps its value of `previous`, the version that was read before; where there is
+    /// none it is left out (addresses, ports) or default (annotations).
+    pub(crate) fn read(object: &Object, previous: Option<&Self>) -> (Option<Self>, Vec<Problem>) {
+        let mut report = Report::new(object.key.to_string(), &object.origin);
+        let service = Self::read_parts(object, previous, &mut report);
+        (service, report.problems)
+    }
+
+    fn read_parts(object: &Object, previous: Option<&Self>, report: &mut Report<'_>) -> Option<Self> {
+        let root = Field::root(&object.tree);
+        let (metadata, spec) = (root.key("metadata"), root.key("spec"));
+        if !spec.is_map(report) {
+            return previous.cloned();
+        }
+        let annotations = metadata.key("annotations");
+        let served = served(&spec, report) && !metadata.key("labels").key(SERVICE_PROXY_LABEL).stated();
+        let addresses = if served { read_addresses(&spec, report) } else { Ok(Vec::new()) };
+        Some(Self {
+            namespace: object.key.namespace.clone(),
+            name: object.key.name.clone(),
+            origin: object.origin.clone(),
+            created: read_created(&metadata.key("creationTimestamp"), report)
+                .unwrap_or_else(|Noted| previous.and_then(|service| service.created)),
+            addresses: addresses.unwrap_or_else(|usable| match previous {
+                Some(service) if !service.addresses.is_empty() => service.addresses.clone(),
+                _ => usable,
+            }),
+            ports: read_ports(&spec.key("ports"), report, previous.map_or(&[], |service| &service.ports)),
+            scheduler: read_scheduler(&annotations.key(SCHEDULER_ANNOTATION), report)
+                .unwrap_or_else(|Noted| previous.and_then(|service| service.scheduler)),
+            flags: read_flags(&annotations.key(SCHEDULER_FLAGS_ANNOTATION), report)
+                .unwrap_or_else(|Noted| previous.map_or_else(Default::default, |service| service.flags)),
+            weights: {
+                let none = Weights::default();
+                let previous = previous.map_or(&none, |service| &service.weights);
+                Weights::read(&annotations.key(WEIGHTS_ANNOTATION), report, previous)
+            },
+        })
+    }
+}
+
+/// False for a Service that has no virtual address whatever `clusterIP` says (SV-1). Types of the future are served.
+fn served(spec: &Field<'_>, report: &mut Report<'_>) -> bool {
+    let allowed = "must be ClusterIP, NodePort, LoadBalancer or ExternalName";
+    spec.key("type").text(report, allowed).ok().flatten() != Some("ExternalName")
+}
+
+/// The cluster address of each family (SV-3). `Err` holds those that are right when some are wrong.
+fn read_addresses(spec: &Field<'_>, report: &mut Report<'_>) -> Result<Vec<IpAddr>, Vec<IpAddr>> {
+    let mut usable: Vec<IpAddr> = Vec::new();
+    let mut wrong = false;
+    let single = spec.key("clusterIP");
+    let Ok(stated) = single.text(report, address::ALLOWED) else { return Err(usable) };
+    if matches!(stated, Some("None" | "")) {
+        return Ok(usable);
+    }
+    let (several, families) = (spec.key("clusterIPs"), spec.key("ipFamilies"));
+    let (Ok(entries), Ok(families)) = (several.items(report), families.items(report)) else { return Err(usable) };
+    let mut fields: Vec<_> = entries.collect();
+    let families: Vec<_> = families.map(|field| field.text(report, FAMILY)).collect();
+    if fields.is_empty() {
+        fields.push(single);
+    }
+    for (index, field) in fields.iter().enumerate() {
+        let text = match field.text(report, address::ALLOWED) {
+            Ok(Some("None" | "")) => continue,
+            Ok(Some(text)) => text,
+            Ok(None) if !report.in_file() => continue,
+            Ok(None) => {
+                let message = "no address is allocated for it here: state one, or None for a headless Service";
+                report.wrong(field, message);
+                wrong = true;
+                continue;
+            }
+            Err(Noted) => {
+                wrong = true;
+                continue;
+            }
+        };
+        let Some(address) = address::parse(text) else {
+            report.wrong(field, address::ALLOWED);
+            wrong = true;
+            continue;
+        };
+        let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+        match families.get(index) {
+            Some(Ok(Some(stated))) if *stated != family => {
+                report.wrong(field, format!("must be an {stated} address, as spec.ipFamilies[{index}] says"));
+                wrong = true;
+            }
+            Some(Err(Noted)) => wrong = true,
+            None if !families.is_empty() => {}
+            _ if usable.iter().any(|other| other.is_ipv4() == address.is_ipv4()) => {
+                report.wrong(field, "a Service has at most one address of each family: the first one holds");
+            }
+            _ => usable.push(address),
+        }
+    }
+    if wrong { Err(usable) } else { Ok(usable) }
+}
+
+const FAMILY: &str = "must be IPv4 or IPv6";
+
+fn read_created(field: &Field<'_>, report: &mut Report<'_>) -> Result<Option<i64>, Noted> {
+    let allowed = "must be a time such as 2026-01-31T12:00:00Z";
+    let Some(text) = field.text(report, allowed)? else { return Ok(None) };
+    match text.parse::<k8s_openapi::jiff::Timestamp>() {
+        Ok(time) => Ok(Some(time.as_second())),
+        Err(_) => {
+            report.wrong(field, allowed);
+            Err(Noted)
+        }
+    }
+}
+
+fn read_ports(list: &Field<'_>, report: &mut Report<'_>, previous: &[ServicePort]) -> Vec<ServicePort> {
+    let mut ports: Vec<ServicePort> = Vec::new();
+    let Ok(entries) = list.items(report) else { return previous.to_vec() };
+    for entry in entries {
+        let Ok(port) = read_port(&entry, report, previous) else { continue };
+        let same = |other: &&ServicePort| other.protocol == port.protocol;
+        if ports.iter().filter(same).any(|other| other.port == port.port) {
+            let message = format!("port {}/{} is stated twice: the first one holds", port.port, port.protocol.name());
+            report.wrong(&entry.key("port"), message);
+        } else if ports.iter().filter(same).any(|other| other.name == port.name) {
+            report.wrong(&entry.key("name"), "ports of one protocol need different names: the first one holds");
+        } else {
+            ports.push(port);
+        }
+    }
+    ports
+}
+
+fn read_port(entry: &Field<'_>, report: &mut Report<'_>, previous: &[ServicePort]) -> Result<ServicePort, Noted> {
+    if !entry.is_map(report) {
+        return Err(Noted);
+    }
+    let name = entry.key("name").text(report, "must be text")?.unwrap_or_default();
+    let protocol = read_protocol(&entry.key("protocol"), report)?;
+    let number = entry.key("port");
+    match number.port(report) {
+        Ok(Some(port)) => Ok(ServicePort { name: name.to_owned(), protocol, port }),
+        missing => {
+            if missing.is_ok() {
+                report.wrong(&number, "must be a number from 1 to 65535");
+            }
+            let before = previous.iter().find(|port| port.name == name && port.protocol == protocol);
+            before.cloned().ok_or(Noted)
+        }
+    }
+}
+
+/// The protocol of a port; TCP if it is missing.
+pub(crate) fn read_protocol(field: &Field<'_>, report: &mut Report<'_>) -> Result<Protocol, Noted> {
+    let allowed = "must be TCP, UDP or SCTP";
+    let Some(text) = field.text(report, allowed)? else { return Ok(Protocol::Tcp) };
+    Protocol::ALL.into_iter().find(|protocol| protocol.name() == text).ok_or_else(|| {
+        report.wrong(field, allowed);
+        Noted
+    })
+}
+
+fn read_scheduler(field: &Field<'_>, report: &mut Report<'_>) -> Result<Option<Scheduler>, Noted> {
+    let allowed = || format!("must be one of {}", Scheduler::ALL.map(Scheduler::name).join(", "));
+    let Some(text) = field.text(report, &allowed())? else { return Ok(None) };
+    match Scheduler::from_name(text.trim()) {
+        Some(scheduler) => Ok(Some(scheduler)),
+        None => {
+            report.wrong(field, allowed());
+            Err(Noted)
+        }
+    }
+}
+
+fn read_flags(field: &Field<'_>, report: &mut Report<'_>) -> Result<SchedulerFlags, Noted> {
+    let allowed = "must be sh-port, sh-fallback or both, separated by a comma";
+    let mut flags = SchedulerFlags::default();
+    let text = field.text(report, allowed)?.unwrap_or_default();
+    for flag in text.split(',').map(str::trim).filter(|flag| !flag.is_empty()) {
+        match flag {
+            "sh-port" => flags.hash_port = true,
+            "sh-fallback" => flags.hash_fallback = true,
+            unknown => {
+                report.wrong_part(field, shown(unknown), allowed);
+                return Err(Noted);
+            }
+        }
+    }
+    Ok(flags)
+}

@@ -1,0 +1,215 @@
+//! What this node should do: a pure function from the model to the virtual services. All Kubernetes policy is here.
+
+mod destinations;
+mod weight;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use lb_common::address::Protocol;
+use lb_common::layout::MAX_DESTINATIONS_PER_SERVICE;
+use lb_common::scheduler::Scheduler;
+
+use crate::model::{EndpointSlice, Model, Service, ServicePort};
+pub use crate::model::{Node, Problem, ProblemLog};
+
+/// Key of a virtual service: what a packet must match, exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frontend {
+    /// Virtual address.
+    pub address: IpAddr,
+    /// Virtual port.
+    pub port: u16,
+    /// Protocol.
+    pub protocol: Protocol,
+}
+
+/// A real server of a virtual service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DesiredDestination {
+    /// Address.
+    pub address: IpAddr,
+    /// Port.
+    pub port: u16,
+    /// Weight, from 0 to 2147483647. 0 takes no new connections.
+    pub weight: i32,
+}
+
+/// A virtual service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredService {
+    /// `namespace/name:port`, for messages.
+    pub origin: String,
+    /// Scheduler.
+    pub scheduler: Scheduler,
+    /// Hash the source port too (`sh-port`).
+    pub hash_port: bool,
+    /// Take another destination when the hashed one is unusable (`sh-fallback`).
+    pub hash_fallback: bool,
+    /// The destinations: unique by (address, port), in ascending order (EP-12). None means that there is nothing to
+    /// send to, and clients are to be told so.
+    pub destinations: Vec<DesiredDestination>,
+}
+
+/// What this node should do, and what stands in the way of what was stated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The virtual services.
+    pub services: BTreeMap<Frontend, DesiredService>,
+    /// Conflicts and exceeded limits. What is wrong inside an object stands in [`Model::problems`].
+    pub problems: Vec<Problem>,
+}
+
+/// What holds where nothing else is stated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// Scheduler of services that state none. `rr`, as kube-proxy's ipvs mode has it.
+    pub scheduler: Scheduler,
+    /// Most virtual services.
+    pub max_services: usize,
+    /// Most destinations of one virtual service.
+    pub max_destinations_per_service: usize,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            scheduler: Scheduler::RoundRobin,
+            max_services: 65_536,
+            max_destinations_per_service: MAX_DESTINATIONS_PER_SERVICE as usize,
+        }
+    }
+}
+
+/// Slices by the namespace and name of their Service.
+type SlicesOfServices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
+
+/// Decides what this node should do. Depends on nothing but its arguments, and not on the order in which the model
+/// learned what it holds.
+pub fn plan(model: &Model, _node: &Node, defaults: &Defaults) -> Plan {
+    let mut slices = SlicesOfServices::new();
+    for slice in model.slices() {
+        slices.entry((&slice.namespace, &slice.service)).or_default().push(slice);
+    }
+    let mut services: Vec<&Service> = model.services().collect();
+    // Whoever was there first has the older right to an address; objects without a time come last.
+    services.sort_by_key(|service| {
+        (service.created.unwrap_or(i64::MAX), service.namespace.as_str(), service.name.as_str())
+    });
+    let mut plan = Plan { problems: report_orphans(&services, &slices), ..Plan::default() };
+    for service in services {
+        let slices = slices.get(&(service.namespace.as_str(), service.name.as_str())).map_or(&[][..], Vec::as_slice);
+        plan.add(service, slices, defaults);
+    }
+    plan
+}
+
+impl Plan {
+    fn add(&mut self, service: &Service, slices: &[&EndpointSlice], defaults: &Defaults) {
+        let mut left_out = 0;
+        for (index, port) in service.ports.iter().enumerate() {
+            for &address in &service.addresses {
+                let frontend = Frontend { address, port: port.port, protocol: port.protocol };
+                if let Some(winner) = self.services.get(&frontend) {
+                    let message = format!(
+                        "{} belongs to {}: the older Service has it until it is deleted, then this one",
+                        display(&frontend),
+                        winner.origin
+                    );
+                    self.problems.push(problem(
+                        service,
+                        format!("spec.ports[{index}]"),
+                        port.port.to_string(),
+                        message,
+                    ));
+                    continue;
+                }
+                if self.services.len() >= defaults.max_services {
+                    left_out += 1;
+                    continue;
+                }
+                let mut destinations = destinations::of(service, port, address.is_ipv4(), slices);
+                self.limit(service, &frontend, &mut destinations, defaults);
+                self.services.insert(frontend, desired(service, port, destinations, defaults));
+            }
+        }
+        if left_out > 0 {
+            let message = format!(
+                "{left_out} of its virtual services are left out: there is room for {} (max_services), older ones first",
+                defaults.max_services
+            );
+            self.problems.push(problem(service, "spec.ports".to_owned(), String::new(), message));
+        }
+    }
+
+    fn limit(
+        &mut self,
+        service: &Service,
+        frontend: &Frontend,
+        destinations: &mut Vec<DesiredDestination>,
+        defaults: &Defaults,
+    ) {
+        let limit = defaults.max_destinations_per_service;
+        if destinations.len() > limit {
+            let message = format!(
+                "destinations of {}: the first {limit} are used, a service can have no more (max_destinations_per_service)",
+                display(frontend)
+            );
+            let count = destinations.len().to_string();
+            self.problems.push(problem(service, "endpoints".to_owned(), count, message));
+            destinations.truncate(limit);
+        }
+    }
+}
+
+fn desired(
+    service: &Service,
+    port: &ServicePort,
+    destinations: Vec<DesiredDestination>,
+    defaults: &Defaults,
+) -> DesiredService {
+    let name = if port.name.is_empty() { port.port.to_string() } else { port.name.clone() };
+    DesiredService {
+        origin: format!("{}/{}:{name}", service.namespace, service.name),
+        scheduler: service.scheduler.unwrap_or(defaults.scheduler),
+        hash_port: service.flags.hash_port,
+        hash_fallback: service.flags.hash_fallback,
+        destinations,
+    }
+}
+
+/// Slices in files that name a Service that nobody states: most likely a misspelt label. At an API server that is
+/// everyday life (headless Services, other proxies' Services) and no problem.
+fn report_orphans(services: &[&Service], slices: &SlicesOfServices<'_>) -> Vec<Problem> {
+    let known: std::collections::BTreeSet<_> =
+        services.iter().map(|service| (service.namespace.as_str(), service.name.as_str())).collect();
+    let orphans = slices.iter().filter(|(service, _)| !known.contains(*service)).flat_map(|(_, slices)| slices);
+    orphans
+        .filter(|slice| slice.origin.file.is_some())
+        .map(|slice| Problem {
+            object: format!("EndpointSlice {}/{}", slice.namespace, slice.name),
+            location: slice.origin.location(0),
+            field: format!("metadata.labels[{}]", crate::model::slice::SERVICE_NAME_LABEL),
+            value: crate::model::problem::shown(&slice.service),
+            message: "no such Service in this namespace: its endpoints wait for it".to_owned(),
+        })
+        .collect()
+}
+
+fn problem(service: &Service, field: String, value: String, message: String) -> Problem {
+    Problem {
+        object: format!("Service {}/{}", service.namespace, service.name),
+        location: service.origin.location(0),
+        field,
+        value,
+        message,
+    }
+}
+
+/// `TCP 10.96.0.1:80`, as messages name a frontend.
+fn display(frontend: &Frontend) -> String {
+    format!("{} {}", frontend.protocol.name(), std::net::SocketAddr::new(frontend.address, frontend.port))
+}
+
+#[cfg(test)]
+mod tests;

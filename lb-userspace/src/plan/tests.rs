@@ -1,0 +1,346 @@
+//! Kubernetes policy as a table: objects in, virtual services out.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::{Kind, List, Object, Origin, SourceId};
+
+fn service(name: &str, address: &str, ports: &[&str]) -> Value {
+    let ports: Vec<Value> = ports.iter().map(|port| service_port(port)).collect();
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "demo"},
+           "spec": {"clusterIP": address, "ports": ports}})
+}
+
+/// `name:80/TCP`
+fn service_port(text: &str) -> Value {
+    let (name, rest) = text.split_once(':').unwrap();
+    let (port, protocol) = rest.split_once('/').unwrap();
+    json!({"name": name, "port": port.parse::<u16>().unwrap(), "protocol": protocol})
+}
+
+/// Endpoints are `address` or `address{ready serving terminating}` as in `10.1.0.1{011}`.
+fn slice(name: &str, service: &str, ports: &[&str], endpoints: &[&str]) -> Value {
+    let family = if endpoints.iter().any(|endpoint| endpoint.contains(':')) { "IPv6" } else { "IPv4" };
+    let endpoints: Vec<Value> = endpoints
+        .iter()
+        .map(|text| {
+            let (address, conditions) = text.trim_end_matches('}').split_once('{').unwrap_or((text, "110"));
+            let condition = |index: usize| conditions.as_bytes()[index] == b'1';
+            json!({"addresses": [address],
+                   "conditions": {"ready": condition(0), "serving": condition(1), "terminating": condition(2)}})
+        })
+        .collect();
+    let ports: Vec<Value> = ports.iter().map(|port| service_port(port)).collect();
+    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family, "ports": ports,
+           "metadata": {"name": name, "namespace": "demo", "labels": {"kubernetes.io/service-name": service}},
+           "endpoints": endpoints})
+}
+
+fn with(mut object: Value, pointer: &str, value: Value) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    object.pointer_mut(parent).unwrap()[key] = value;
+    object
+}
+
+fn annotated(object: Value, key: &str, value: &str) -> Value {
+    with(object, "/metadata/annotations", json!({ key: value }))
+}
+
+fn object(json: &Value) -> Object {
+    let kind = Kind::of(json["apiVersion"].as_str().unwrap(), json["kind"].as_str().unwrap()).unwrap();
+    Object::identify(kind, json.clone().into(), Origin::default()).unwrap()
+}
+
+fn model(objects: &[Value]) -> Model {
+    let mut model = Model::new();
+    let objects = objects.iter().map(object).collect();
+    model.replace(SourceId::API_SERVICES, List { objects, ..List::default() });
+    assert_eq!(model.problems(), []);
+    model
+}
+
+fn planned(objects: &[Value]) -> Plan {
+    plan(&model(objects), &Node::named("n0"), &Defaults::default())
+}
+
+/// One line per virtual service: `TCP 10.96.0.1:80 rr 10.1.0.1:8080=1 10.1.0.2:8080=1`.
+fn lines(plan: &Plan) -> Vec<String> {
+    plan.services
+        .iter()
+        .map(|(frontend, service)| {
+            let mut line = format!("{} {}", display(frontend), service.scheduler.name());
+            for destination in &service.destinations {
+                let address = std::net::SocketAddr::new(destination.address, destination.port);
+                line += &format!(" {address}={}", destination.weight);
+            }
+            line
+        })
+        .collect()
+}
+
+#[test]
+fn table() {
+    let web = || service("web", "10.96.0.1", &["p:80/TCP"]);
+    const NONE: &str = "TCP 10.96.0.1:80 rr";
+    let cases: Vec<(&str, Vec<Value>, &[&str])> = vec![
+        ("EP-11: no slice: nothing to send to", vec![web()], &[NONE]),
+        (
+            "fixture 1",
+            vec![web(), slice("a", "web", &["p:8080/TCP"], &["10.1.0.2", "10.1.0.1"])],
+            &["TCP 10.96.0.1:80 rr 10.1.0.1:8080=1 10.1.0.2:8080=1"],
+        ),
+        (
+            "fixture 2, EP-4: slices map one name to different numbers",
+            vec![
+                web(),
+                slice("a", "web", &["p:8080/TCP"], &["10.1.0.1"]),
+                slice("b", "web", &["p:9090/TCP"], &["10.1.1.1"]),
+            ],
+            &["TCP 10.96.0.1:80 rr 10.1.0.1:8080=1 10.1.1.1:9090=1"],
+        ),
+        (
+            "fixture 3, SV-2: one number for two protocols",
+            vec![
+                service("dns", "10.96.0.10", &["dns:53/UDP", "dns-tcp:53/TCP", "metrics:9153/TCP"]),
+                slice("a", "dns", &["dns:5353/UDP", "dns-tcp:5354/TCP"], &["10.1.0.1"]),
+            ],
+            &["TCP 10.96.0.10:53 rr 10.1.0.1:5354=1", "UDP 10.96.0.10:53 rr 10.1.0.1:5353=1", "TCP 10.96.0.10:9153 rr"],
+        ),
+        ("EP-4: the protocol must match", vec![web(), slice("a", "web", &["p:8080/UDP"], &["10.1.0.1"])], &[NONE]),
+        ("EP-5: the name must match", vec![web(), slice("a", "web", &["q:8080/TCP"], &["10.1.0.1"])], &[NONE]),
+        ("EP-5: slice of another Service", vec![web(), slice("a", "wob", &["p:8080/TCP"], &["10.1.0.1"])], &[NONE]),
+        (
+            "SCTP",
+            vec![service("s", "10.96.0.1", &["p:80/SCTP"]), slice("a", "s", &["p:1/SCTP"], &["10.1.0.1"])],
+            &["SCTP 10.96.0.1:80 rr 10.1.0.1:1=1"],
+        ),
+        (
+            "SV-3: both families, each with its own endpoints",
+            vec![
+                with(
+                    with(web(), "/spec/clusterIPs", json!(["10.96.0.1", "fd00:96::1"])),
+                    "/spec/ipFamilies",
+                    json!(["IPv4", "IPv6"]),
+                ),
+                slice("a", "web", &["p:8080/TCP"], &["10.1.0.1"]),
+                slice("b", "web", &["p:8080/TCP"], &["fd00:1::1"]),
+            ],
+            &["TCP 10.96.0.1:80 rr 10.1.0.1:8080=1", "TCP [fd00:96::1]:80 rr [fd00:1::1]:8080=1"],
+        ),
+        (
+            "fixture 6: no clusterIP of that family",
+            vec![web(), slice("b", "web", &["p:8080/TCP"], &["fd00:1::1"])],
+            &[NONE],
+        ),
+        ("SV-1: ExternalName", vec![with(web(), "/spec/type", json!("ExternalName"))], &[]),
+        ("SV-1: headless", vec![with(web(), "/spec/clusterIP", json!("None"))], &[]),
+        ("SV-1: not allocated yet", vec![with(web(), "/spec/clusterIP", json!(""))], &[]),
+        ("SV-11: leading zeros", vec![with(web(), "/spec/clusterIP", json!("10.096.000.001"))], &[NONE]),
+        (
+            "SEL-3: ready ones only",
+            vec![
+                web(),
+                slice("a", "web", &["p:1/TCP"], &["10.1.0.1", "10.1.0.2{010}", "10.1.0.3{011}", "10.1.0.4{001}"]),
+            ],
+            &["TCP 10.96.0.1:80 rr 10.1.0.1:1=1"],
+        ),
+        (
+            "SEL-3: none ready: those that serve while they terminate",
+            vec![web(), slice("a", "web", &["p:1/TCP"], &["10.1.0.2{010}", "10.1.0.3{011}", "10.1.0.4{001}"])],
+            &["TCP 10.96.0.1:80 rr 10.1.0.3:1=1"],
+        ),
+        ("EP-14: never {0,1,0}", vec![web(), slice("a", "web", &["p:1/TCP"], &["10.1.0.2{010}"])], &[NONE]),
+        (
+            "EP-14: ready and terminating is ready",
+            vec![web(), slice("a", "web", &["p:1/TCP"], &["10.1.0.2{101}"])],
+            &["TCP 10.96.0.1:80 rr 10.1.0.2:1=1"],
+        ),
+        (
+            "trap 5: the one that does not terminate wins",
+            vec![
+                web(),
+                slice("a", "web", &["p:1/TCP"], &["10.1.0.5{110}"]),
+                slice("b", "web", &["p:1/TCP"], &["10.1.0.5{001}"]),
+            ],
+            &["TCP 10.96.0.1:80 rr 10.1.0.5:1=1"],
+        ),
+        (
+            "trap 5, other order",
+            vec![
+                web(),
+                slice("a", "web", &["p:1/TCP"], &["10.1.0.5{001}"]),
+                slice("b", "web", &["p:1/TCP"], &["10.1.0.5{110}"]),
+            ],
+            &["TCP 10.96.0.1:80 rr 10.1.0.5:1=1"],
+        ),
+        (
+            "trap 5, in one slice",
+            vec![web(), slice("a", "web", &["p:1/TCP"], &["10.1.0.5{110}", "10.1.0.5{011}"])],
+            &["TCP 10.96.0.1:80 rr 10.1.0.5:1=1"],
+        ),
+        (
+            "an endpoint that moves between slices is there once",
+            vec![web(), slice("a", "web", &["p:1/TCP"], &["10.1.0.5"]), slice("b", "web", &["p:1/TCP"], &["10.1.0.5"])],
+            &["TCP 10.96.0.1:80 rr 10.1.0.5:1=1"],
+        ),
+        (
+            "scheduler and weights",
+            vec![
+                with(
+                    web(),
+                    "/metadata/annotations",
+                    json!({"bpvs.io/scheduler": "wrr", "bpvs.io/weights": "pod-a=5, zone/z=3, node/n=2, pod-d=0"}),
+                ),
+                with(
+                    annotated(
+                        slice("a", "web", &["p:1/TCP"], &["10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5"]),
+                        "bpvs.io/weight",
+                        "9",
+                    ),
+                    "/endpoints",
+                    json!([
+                        {"addresses": ["10.1.0.1"], "targetRef": {"name": "pod-a"}, "nodeName": "n", "zone": "z"},
+                        {"addresses": ["10.1.0.2"], "targetRef": {"name": "pod-b"}, "nodeName": "n", "zone": "z"},
+                        {"addresses": ["10.1.0.3"], "targetRef": {"name": "pod-c"}, "nodeName": "m", "zone": "z"},
+                        {"addresses": ["10.1.0.4"], "targetRef": {"name": "pod-d"}, "zone": "z"},
+                        {"addresses": ["10.1.0.5"]},
+                    ]),
+                ),
+                slice("b", "web", &["p:1/TCP"], &["10.1.0.6"]),
+            ],
+            &["TCP 10.96.0.1:80 wrr 10.1.0.1:1=5 10.1.0.2:1=2 10.1.0.3:1=3 10.1.0.4:1=0 10.1.0.5:1=9 10.1.0.6:1=1"],
+        ),
+    ];
+    for (what, objects, expected) in cases {
+        let plan = planned(&objects);
+        let mut expected: Vec<String> = expected.iter().map(|line| (*line).to_owned()).collect();
+        let mut found = lines(&plan);
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected, "{what}");
+        assert_eq!(plan.problems, [], "{what}");
+    }
+}
+
+#[test]
+fn flags_and_origin_come_from_the_service() {
+    let web = annotated(
+        service("web", "10.96.0.1", &["p:80/TCP", ":81/TCP"]),
+        "bpvs.io/scheduler-flags",
+        "sh-port,sh-fallback",
+    );
+    let plan = planned(&[web]);
+    let services: Vec<_> = plan.services.values().collect();
+    assert!(services.iter().all(|service| service.hash_port && service.hash_fallback));
+    assert_eq!(services[0].origin, "demo/web:p");
+    assert_eq!(services[1].origin, "demo/web:81");
+}
+
+#[test]
+fn two_services_with_one_frontend_the_older_has_it_and_the_other_takes_over() {
+    let at = |name: &str, time: Option<&str>| {
+        let service = service(name, "10.96.0.1", &["p:80/TCP"]);
+        time.map_or(service.clone(), |time| with(service, "/metadata/creationTimestamp", json!(time)))
+    };
+    for (first, second, winner) in [
+        (at("a", Some("2026-01-02T00:00:00Z")), at("b", Some("2026-01-01T00:00:00Z")), "demo/b:p"),
+        (at("a", Some("2026-01-01T00:00:00Z")), at("b", Some("2026-01-01T00:00:00Z")), "demo/a:p"),
+        (at("a", None), at("b", Some("2026-01-01T00:00:00Z")), "demo/b:p"),
+        (at("a", None), at("b", None), "demo/a:p"),
+    ] {
+        let other_port = service("c", "10.96.0.1", &["p:443/TCP"]);
+        let mut model = model(&[first, second, other_port]);
+        let plan = |model: &Model| super::plan(model, &Node::named("n0"), &Defaults::default());
+        let both = plan(&model);
+        assert_eq!(
+            both.services.values().map(|service| service.origin.as_str()).collect::<Vec<_>>(),
+            [winner, "demo/c:p"]
+        );
+        let [problem] = &both.problems[..] else { panic!("{:?}", both.problems) };
+        assert!(problem.message.contains(winner) && problem.message.contains("TCP 10.96.0.1:80"), "{problem}");
+        let name = winner.trim_start_matches("demo/").trim_end_matches(":p").to_owned();
+        let loser = if name == "a" { "demo/b:p" } else { "demo/a:p" };
+        model.delete(
+            SourceId::API_SERVICES,
+            &crate::model::ObjectKey { kind: Kind::Service, namespace: "demo".to_owned(), name },
+        );
+        let one = plan(&model);
+        assert_eq!(one.services.values().next().unwrap().origin, loser);
+        assert_eq!(one.problems, []);
+    }
+}
+
+#[test]
+fn beyond_a_limit_a_problem_names_object_and_limit_and_the_rest_works() {
+    let objects = [
+        with(
+            service("new", "10.96.0.2", &["p:80/TCP", "q:81/TCP"]),
+            "/metadata/creationTimestamp",
+            json!("2026-01-02T00:00:00Z"),
+        ),
+        with(service("old", "10.96.0.1", &["p:80/TCP"]), "/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z")),
+        slice("a", "old", &["p:1/TCP"], &["10.1.0.3", "10.1.0.1", "10.1.0.2"]),
+    ];
+    let defaults = Defaults { max_services: 2, max_destinations_per_service: 2, ..Defaults::default() };
+    let plan = plan(&model(&objects), &Node::named("n0"), &defaults);
+    assert_eq!(lines(&plan), ["TCP 10.96.0.1:80 rr 10.1.0.1:1=1 10.1.0.2:1=1", "TCP 10.96.0.2:80 rr"]);
+    let texts: Vec<String> = plan.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].contains("Service demo/old") && texts[0].contains("first 2 are used"), "{texts:?}");
+    assert!(texts[1].contains("Service demo/new") && texts[1].contains("room for 2 (max_services)"), "{texts:?}");
+}
+
+#[test]
+fn a_slice_in_a_file_without_its_service_is_a_problem_until_the_service_comes() {
+    let origin = Origin { file: Some("a.yaml".into()), document: 1, first_line: 1, line: 1 };
+    let in_file = |json: &Value| Object { origin: origin.clone(), ..object(json) };
+    let mut model = Model::new();
+    model.apply(SourceId::MANIFESTS, in_file(&slice("a", "web", &["p:1/TCP"], &["10.1.0.1"])));
+    let node = Node::named("n0");
+    let alone = plan(&model, &node, &Defaults::default());
+    assert!(alone.services.is_empty() && alone.problems.len() == 1);
+    assert!(alone.problems[0].to_string().contains("EndpointSlice demo/a"), "{}", alone.problems[0]);
+    model.apply(SourceId::MANIFESTS, in_file(&service("web", "10.96.0.1", &["p:80/TCP"])));
+    let both = plan(&model, &node, &Defaults::default());
+    assert_eq!((lines(&both), both.problems), (vec!["TCP 10.96.0.1:80 rr 10.1.0.1:1=1".to_owned()], vec![]));
+}
+
+proptest! {
+    /// Whatever came first, and whatever was there in between, only what is there now counts.
+    #[test]
+    fn the_order_of_arrival_is_irrelevant(
+        order in Just((0..9usize).collect::<Vec<_>>()).prop_shuffle(),
+        again in prop::collection::vec(0..9usize, 0..12),
+        gone in prop::collection::vec(0..9usize, 0..4),
+    ) {
+        let objects = [
+            service("a", "10.96.0.1", &["p:80/TCP", "q:53/UDP"]),
+            service("b", "10.96.0.1", &["p:80/TCP"]),
+            annotated(service("c", "10.96.0.3", &["p:80/TCP"]), "bpvs.io/weights", "node/n=3"),
+            slice("a-1", "a", &["p:1/TCP", "q:2/UDP"], &["10.1.0.1{110}", "10.1.0.2{011}"]),
+            annotated(slice("a-2", "a", &["p:1/TCP"], &["10.1.0.1{010}", "10.1.0.3"]), "bpvs.io/weight", "4"),
+            annotated(slice("a-3", "a", &["p:1/TCP"], &["10.1.0.1", "10.1.0.4{101}"]), "bpvs.io/weight", "5"),
+            slice("b-1", "b", &["p:1/TCP"], &["10.1.0.9"]),
+            slice("c-1", "c", &["p:1/TCP"], &["10.1.0.5{011}"]),
+            slice("c-2", "c", &["p:1/TCP"], &["10.1.0.6{010}"]),
+        ];
+        let source = SourceId::API_SERVICES;
+        let mut moved = Model::new();
+        for &index in again.iter().chain(&order) {
+            moved.apply(source, object(&objects[index]));
+            for &index in &gone {
+                moved.delete(source, &object(&objects[index]).key);
+            }
+        }
+        for &index in &order {
+            moved.apply(source, object(&objects[index]));
+        }
+        for &index in &gone {
+            moved.delete(source, &object(&objects[index]).key);
+        }
+        let kept: Vec<Value> =
+            objects.iter().enumerate().filter(|(index, _)| !gone.contains(index)).map(|(_, json)| json.clone()).collect();
+        prop_assert_eq!(plan(&moved, &Node::named("n0"), &Defaults::default()), planned(&kept));
+    }
+}

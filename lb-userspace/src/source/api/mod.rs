@@ -1,0 +1,177 @@
+//! The API server: Services, EndpointSlices and the own Node, listed and watched.
+//!
+//! After any trouble the objects are listed anew and the list replaces what was there (traps 16): a watch that goes
+//! on where it broke would miss an event that could not be decoded, and `kube` never recovers from a 410 at the
+//! start of a watch. A list every now and then heals what no event will tell, such as a restored etcd whose versions
+//! went backwards. While the API server is away nothing changes.
+
+mod raw;
+mod retry;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::core::ApiResource;
+use kube::runtime::watcher::{Config as Watching, Event, watcher};
+use kube::{Api, Client, Config};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::warn;
+
+use super::{Sender, Update};
+use crate::model::{Change, Kind, List, Object, SourceId};
+use raw::Raw;
+use retry::{Backoff, Health, jittered};
+
+/// How often what is stated is listed anew, and how soon trouble is met again.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Time between lists, half to one and a half of it.
+    pub relist: Duration,
+    /// First delay after trouble.
+    pub shortest_delay: Duration,
+    /// Longest delay.
+    pub longest_delay: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            relist: Duration::from_secs(15 * 60),
+            shortest_delay: Duration::from_millis(800),
+            longest_delay: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why there is no connection to an API server.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The kubeconfig file cannot be used.
+    #[error("kubeconfig {path}: {source}")]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: kube::config::KubeconfigError,
+    },
+    /// No file is given, and this is no pod.
+    #[error("no kubeconfig is given and this is not a pod with a service account: {0}")]
+    NotInCluster(#[from] kube::config::InClusterError),
+    /// The configuration cannot be used, a certificate for example.
+    #[error("client for the API server: {0}")]
+    Client(#[from] kube::Error),
+}
+
+/// A source of the API server's objects.
+#[derive(Clone)]
+pub struct ApiSource {
+    client: Client,
+    node: String,
+    pace: Pace,
+}
+
+impl ApiSource {
+    /// The sources that [`Self::run`] sends for. Each delivers lists of its own.
+    pub const SOURCES: [SourceId; 3] = [SourceId::API_SERVICES, SourceId::API_SLICES, SourceId::API_NODE];
+
+    /// Prepares a client from a kubeconfig file, or from the service account of the pod. Nothing is asked of the
+    /// server yet, so that it may be away.
+    pub async fn connect(kubeconfig: Option<&Path>, node: &str) -> Result<Self, ConnectError> {
+        let config = match kubeconfig {
+            Some(path) => {
+                let named = |source| ConnectError::Kubeconfig { path: path.to_owned(), source };
+                let kubeconfig = kube::config::Kubeconfig::read_from(path).map_err(named)?;
+                Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.map_err(named)?
+            }
+            None => Config::incluster()?,
+        };
+        Ok(Self { client: Client::try_from(config)?, node: node.to_owned(), pace: Pace::default() })
+    }
+
+    /// The same at another pace.
+    pub fn with_pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Lists and watches until nobody listens.
+    pub async fn run(self, sender: Sender) {
+        // IN-1, IN-2: an object that a selector stops matching arrives as deleted.
+        let services = Watching::default()
+            .labels(&format!("!{}", crate::model::service::SERVICE_PROXY_LABEL))
+            .fields("spec.clusterIP!=None");
+        let slices = Watching::default().labels(&format!("!{}", crate::model::slice::HEADLESS_LABEL));
+        let node = Watching::default().fields(&format!("metadata.name={}", self.node));
+        tokio::join!(
+            self.follow(Kind::Service, "services", SourceId::API_SERVICES, services, &sender),
+            self.follow(Kind::EndpointSlice, "endpointslices", SourceId::API_SLICES, slices, &sender),
+            self.follow(Kind::Node, "nodes", SourceId::API_NODE, node, &sender),
+        );
+    }
+
+    async fn follow(&self, kind: Kind, plural: &'static str, source: SourceId, watching: Watching, sender: &Sender) {
+        let (group, version) = kind.api_version().rsplit_once('/').unwrap_or(("", kind.api_version()));
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: kind.api_version().to_owned(),
+            kind: kind.name().to_owned(),
+            plural: plural.to_owned(),
+        };
+        let api: Api<Raw> = Api::all_with(self.client.clone(), &resource);
+        let mut health = Health::new(plural);
+        let mut backoff = Backoff::new(self.pace.shortest_delay, self.pace.longest_delay);
+        loop {
+            let mut events = std::pin::pin!(watcher(api.clone(), watching.clone()));
+            let relist = Instant::now() + jittered(self.pace.relist);
+            let mut listing: Option<Vec<Object>> = None;
+            let trouble = loop {
+                let event = tokio::select! {
+                    () = sender.closed() => return,
+                    () = sleep_until(relist), if listing.is_none() => break false,
+                    event = events.next() => event,
+                };
+                let change = match event {
+                    Some(Ok(Event::Init)) => {
+                        listing = Some(Vec::new());
+                        continue;
+                    }
+                    Some(Ok(Event::InitApply(raw))) => {
+                        let objects = listing.get_or_insert_default();
+                        objects.extend(identified(raw, kind));
+                        continue;
+                    }
+                    Some(Ok(Event::InitDone)) => {
+                        health.works();
+                        let objects = listing.take().unwrap_or_default();
+                        Some(Change::Replace(List { objects, ..List::default() }))
+                    }
+                    Some(Ok(Event::Apply(raw))) => identified(raw, kind).map(Change::Upsert),
+                    Some(Ok(Event::Delete(raw))) => identified(raw, kind).map(|object| Change::Delete(object.key)),
+                    Some(Err(error)) => {
+                        health.fails(&error);
+                        break true;
+                    }
+                    None => break true,
+                };
+                if let Some(change) = change
+                    && sender.send(Update { source, change }).await.is_err()
+                {
+                    return;
+                }
+            };
+            if trouble {
+                tokio::select! {
+                    () = sender.closed() => return,
+                    () = sleep(backoff.delay()) => {}
+                }
+            }
+        }
+    }
+}
+
+/// The API server does not send objects without a valid name; a double or a proxy might.
+fn identified(raw: Raw, kind: Kind) -> Option<Object> {
+    raw.identify(kind).map_err(|problem| warn!("API server: {problem}")).ok()
+}
