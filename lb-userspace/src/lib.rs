@@ -1,7 +1,7 @@
 //! The library behind `bpvs`.
 
-// pub mod agent;
-// pub mod cli;
+pub mod agent;
+pub mod cli;
 pub mod kernel;
-// pub mod render;
-// pub mod view;
+pub mod render;
+pub mod view;
