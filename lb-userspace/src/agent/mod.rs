@@ -25,10 +25,12 @@ pub mod watch;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use lb_common::scheduler::Scheduler;
 
+use self::sources::Prepared;
 use crate::kernel::interfaces::Selection;
+use crate::kernel::object::Loaded;
 use crate::kernel::pins::Pins;
 use crate::kernel::sizes::Sizes;
 
@@ -84,13 +86,25 @@ pub enum TcHook {
 /// Runs the agent until SIGTERM or SIGINT. What it attached and programmed stays, and packets keep flowing.
 pub async fn run(config: Config) -> Result<()> {
     start::check(&config)?;
+    let sources = sources::prepare(&config).await?;
     let lock = start::lock(&config)?;
     let kernel = start::load(&config)?;
-    let node = start::attach(&config, kernel).await?;
-    let programmer = start::restore(&config, &node)?;
-    let sources = sources::start(&config).await?;
-    let result = events::Agent::new(&config, node, programmer, sources).run().await;
+    let is_first = kernel.adopted == 0;
+    let result = match serve(&config, kernel, sources).await {
+        // Nobody has used what was made, so nothing is lost with it.
+        Err(error) if is_first && error.is::<start::Failed>() => {
+            start::undo(&config);
+            Err(error)
+        }
+        result => result,
+    };
     // Last, so that a next agent never meets a loop that still runs.
     drop(lock);
     result
+}
+
+async fn serve(config: &Config, kernel: Loaded, sources: Prepared) -> Result<()> {
+    let node = start::attach(config, kernel).await.context(start::Failed)?;
+    let programmer = start::restore(config, &node).context(start::Failed)?;
+    events::Agent::new(config, node, programmer, sources.start()).run().await
 }

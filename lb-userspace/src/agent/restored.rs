@@ -62,7 +62,13 @@ mod tests {
     #[test]
     fn what_was_programmed_fills_the_holes_of_a_plan_and_nothing_else() {
         let mut memory = Memory::default();
-        memory.add_service(Protocol::Tcp, "10.0.0.1", 80, Scheduler::WeightedRoundRobin, &[("10.1.0.2", 1), ("10.1.0.1", 3)]);
+        memory.add_service(
+            Protocol::Tcp,
+            "10.0.0.1",
+            80,
+            Scheduler::WeightedRoundRobin,
+            &[("10.1.0.2", 1), ("10.1.0.1", 3)],
+        );
         memory.add_service(Protocol::Udp, "10.0.0.1", 53, Scheduler::RoundRobin, &[("10.1.0.1", 1)]);
         let mut restored = Restored::read(&memory).unwrap();
         let frontend = Frontend { address: "10.0.0.1".parse().unwrap(), port: 53, protocol: Protocol::Udp };

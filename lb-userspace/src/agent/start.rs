@@ -8,17 +8,20 @@ use super::sync::Programmer;
 use super::{Config, TcHook};
 use crate::kernel::attach::tc::Mode;
 use crate::kernel::attach::{cgroup, tcx};
+use crate::kernel::cleanup;
 use crate::kernel::lock::{self, Lock};
 use crate::kernel::object::{self, Loaded};
 use crate::kernel::probe::{self, Places};
 
+/// The context of errors that come before the agent serves anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("cannot start")]
+pub struct Failed;
+
 /// Step 1: what the node must have.
 pub fn check(config: &Config) -> Result<()> {
-    let places = Places {
-        pin_path: config.pins.root().to_owned(),
-        cgroup: config.cgroup.clone(),
-        sockets: config.sockets,
-    };
+    let places =
+        Places { pin_path: config.pins.root().to_owned(), cgroup: config.cgroup.clone(), sockets: config.sockets };
     let probes = probe::probe(&places);
     for probe in &probes {
         debug!("{}: {}", probe.feature, probe.detail);
@@ -35,7 +38,8 @@ pub fn check(config: &Config) -> Result<()> {
 /// Step 2: one agent per pin directory.
 pub fn lock(config: &Config) -> Result<Lock> {
     config.pins.create()?;
-    lock::acquire(config.pins.root()).context("one node needs one agent: stop the other one, or give another --pin-path")
+    lock::acquire(config.pins.root())
+        .context("one node needs one agent: stop the other one, or give another --pin-path")
 }
 
 /// Step 3: maps and programs.
@@ -76,4 +80,16 @@ pub fn restore(config: &Config, node: &Node) -> Result<Programmer> {
         warn!("{finding}");
     }
     Ok(programmer)
+}
+
+/// Takes back what a start has made that was the first and failed.
+pub fn undo(config: &Config) {
+    let result = object::expected_maps(&config.sizes).and_then(|maps| {
+        let names: Vec<&str> = maps.keys().map(String::as_str).collect();
+        // Filters go by name: `bpvs cleanup` finds those of a start that failed in between.
+        cleanup::cleanup(&config.pins, &names, &[])
+    });
+    if let Err(error) = result {
+        warn!("{error:#}: `bpvs cleanup` removes the rest");
+    }
 }

@@ -234,7 +234,8 @@ mod tests {
 
     #[test]
     fn lists_of_interfaces_are_separated_by_commas() {
-        let config = parse(&["--manifests", "x", "--interfaces", "eth*,veth?", "--exclude-interfaces", "eth9"]).unwrap();
+        let config =
+            parse(&["--manifests", "x", "--interfaces", "eth*,veth?", "--exclude-interfaces", "eth9"]).unwrap();
         assert_eq!(config.selection.include, ["eth*", "veth?"]);
         assert_eq!(config.selection.exclude, ["eth9"]);
     }

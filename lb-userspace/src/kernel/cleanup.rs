@@ -39,7 +39,8 @@ pub fn cleanup(pins: &Pins, known_maps: &[&str], interfaces: &[Interface]) -> Re
     }
     for name in pins.map_names()? {
         let path = pins.map(&name);
-        let ours = known_maps.contains(&name.as_str()) && kind(&path)? == Some(Kind::Map) && has_kernel_name(&path, &name);
+        let ours =
+            known_maps.contains(&name.as_str()) && kind(&path)? == Some(Kind::Map) && has_kernel_name(&path, &name);
         remove_if(ours, "map", &path, &mut report)?;
     }
     for directory in [pins.links(), pins.root().to_owned()] {

@@ -95,10 +95,7 @@ fn host_address(message: &AddressMessage) -> Option<HostAddress> {
 /// All unicast default routes of the main table.
 pub async fn default_routes(netlink: &rtnetlink::Handle) -> Result<Vec<DefaultRoute>> {
     let mut routes = Vec::new();
-    for request in [
-        RouteMessageBuilder::<Ipv4Addr>::new().build(),
-        RouteMessageBuilder::<Ipv6Addr>::new().build(),
-    ] {
+    for request in [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()] {
         let v6 = request.header.address_family == rtnetlink::packet_route::AddressFamily::Inet6;
         let messages: Vec<RouteMessage> =
             netlink.route().get(request).execute().try_collect().await.context("cannot list the routes of the node")?;
@@ -136,9 +133,7 @@ pub fn node_address(addresses: &[HostAddress], routes: &[DefaultRoute], v6: bool
     let route = routes.iter().filter(|route| route.v6 == v6).min_by_key(|route| route.metric);
     route
         .and_then(|route| {
-            route
-                .source
-                .or_else(|| of_family().find(|host| host.interface == route.interface).map(|host| host.address))
+            route.source.or_else(|| of_family().find(|host| host.interface == route.interface).map(|host| host.address))
         })
         .or_else(|| of_family().next().map(|host| host.address))
 }

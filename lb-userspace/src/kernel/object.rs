@@ -119,7 +119,9 @@ fn load_program(ebpf: &mut Ebpf, name: &str) -> Result<()> {
         Program::SchedClassifier(program) => program.load(),
         Program::CgroupSockAddr(program) => program.load(),
         Program::CgroupSock(program) => program.load(),
-        other => bail!("program `{name}` of the BPF object is of type {:?}, which bpvs does not load", other.prog_type()),
+        other => {
+            bail!("program `{name}` of the BPF object is of type {:?}, which bpvs does not load", other.prog_type())
+        }
     };
     match result {
         Err(ProgramError::LoadError { io_error, verifier_log }) => {
@@ -138,6 +140,7 @@ fn inspect(pins: &Pins, expected: &mut BTreeMap<String, Shape>) -> Result<Vec<St
     let root = pins.root().display();
     let names = pins.map_names().with_context(|| format!("cannot read {root}"))?;
     check_version(pins, &names)?;
+    let mut kept = BTreeMap::new();
     for name in &names {
         let path = pins.map(name);
         let Some(shape) = expected.get_mut(name) else {
@@ -160,18 +163,20 @@ fn inspect(pins: &Pins, expected: &mut BTreeMap<String, Shape>) -> Result<Vec<St
             );
         }
         if found.entries != wanted {
-            tracing::warn!(
-                "map `{name}` keeps its {} entries instead of {wanted}{}: to change that, stop the agent and run \
-                 `bpvs cleanup --pin-path {root}` first (open connections are lost)",
-                found.entries,
-                Sizes::option(name).map(|option| format!(" ({option})")).unwrap_or_default(),
-            );
+            let option = Sizes::option(name).unwrap_or("its size");
+            kept.entry(option).or_insert((name.clone(), found.entries, wanted));
         }
     }
     for name in pins.link_file_names()? {
         if super::pins::LinkName::parse(&name).is_none() {
             bail!("{} is not a link of bpvs: remove it, or give another --pin-path", pins.links().join(name).display());
         }
+    }
+    for (option, (name, found, wanted)) in kept {
+        tracing::warn!(
+            "{option} does not hold for pinned maps: `{name}` keeps its {found} entries instead of {wanted}; to change \
+             that, stop the agent and run `bpvs cleanup --pin-path {root}` (open connections are lost)"
+        );
     }
     Ok(names)
 }
@@ -223,12 +228,7 @@ fn found_shape(path: &Path) -> Result<Shape> {
     }
     let info = MapInfo::from_pin(path).with_context(|| format!("cannot read {}", path.display()))?;
     let map_type = info.map_type().map_or(0, |map_type| map_type as u32);
-    Ok(Shape {
-        map_type,
-        key_size: info.key_size(),
-        value_size: info.value_size(),
-        entries: info.max_entries(),
-    })
+    Ok(Shape { map_type, key_size: info.key_size(), value_size: info.value_size(), entries: info.max_entries() })
 }
 
 fn describe(shape: &Shape) -> String {

@@ -86,7 +86,10 @@ impl Pins {
     /// Makes the directories, readable by their owner only: whoever can open the maps can change them.
     pub fn create(&self) -> Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(self.links()).with_context(|| {
-            format!("cannot create {}: the parent must be on a BPF file system that this user may write", self.links().display())
+            format!(
+                "cannot create {}: the parent must be on a BPF file system that this user may write",
+                self.links().display()
+            )
         })
     }
 

@@ -4,15 +4,13 @@ use std::path::{Path, PathBuf};
 
 use aya::programs::ProgramType;
 use aya::sys::{BpfHelper, is_helper_supported};
+use nix::sys::statfs::{BPF_FS_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 
 use super::attach::tcx;
 use super::namespace;
 
 /// The oldest kernel that bpvs runs on.
 pub const MINIMUM_KERNEL: (u32, u32) = (6, 1);
-
-/// Magic number of a BPF file system.
-const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 
 /// What was asked of the kernel, and its answer.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
@@ -65,11 +63,8 @@ pub fn missing(probes: &[Probe]) -> Option<String> {
 }
 
 /// Capabilities by number, with those that imply them.
-const CAPABILITIES: [(&str, u32, Option<u32>); 3] = [
-    ("CAP_NET_ADMIN", 12, None),
-    ("CAP_BPF", 39, Some(CAP_SYS_ADMIN)),
-    ("CAP_PERFMON", 38, Some(CAP_SYS_ADMIN)),
-];
+const CAPABILITIES: [(&str, u32, Option<u32>); 3] =
+    [("CAP_NET_ADMIN", 12, None), ("CAP_BPF", 39, Some(CAP_SYS_ADMIN)), ("CAP_PERFMON", 38, Some(CAP_SYS_ADMIN))];
 const CAP_SYS_ADMIN: u32 = 21;
 
 fn privileges() -> Probe {
@@ -78,7 +73,10 @@ fn privileges() -> Probe {
     let detail = if missing.is_empty() {
         "present".to_owned()
     } else {
-        format!("{} missing: run as root, or give the process these capabilities (or CAP_SYS_ADMIN for the last two)", missing.join(", "))
+        format!(
+            "{} missing: run as root, or give the process these capabilities (or CAP_SYS_ADMIN for the last two)",
+            missing.join(", ")
+        )
     };
     Probe {
         feature: "privileges",
@@ -118,8 +116,7 @@ fn parse_release(release: &str) -> Option<(u32, u32)> {
 
 fn bpf_file_system(pin_path: &Path) -> Probe {
     let existing = pin_path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    let magic = nix::sys::statfs::statfs(existing).map(|stat| i64::from(stat.filesystem_type().0));
-    let available = magic.is_ok_and(|magic| magic & 0xffff_ffff == BPF_FS_MAGIC);
+    let available = statfs(existing).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC);
     let detail = if available {
         format!("{} is on one", pin_path.display())
     } else {
@@ -134,7 +131,11 @@ fn bpf_file_system(pin_path: &Path) -> Probe {
 
 fn btf() -> Probe {
     let available = aya::features().btf().is_some();
-    let detail = if available { "map and program types are described" } else { "the kernel refuses BTF: build it with CONFIG_DEBUG_INFO_BTF" };
+    let detail = if available {
+        "map and program types are described"
+    } else {
+        "the kernel refuses BTF: build it with CONFIG_DEBUG_INFO_BTF"
+    };
     Probe { feature: "BTF", since: "Linux 4.18", required: true, available, detail: detail.to_owned() }
 }
 
@@ -156,11 +157,8 @@ fn tc_hook() -> Probe {
 }
 
 fn cgroup(places: &Places) -> Probe {
-    const CGROUP2_MAGIC: i64 = 0x6367_7270;
     let found = places.cgroup.clone().or_else(find_cgroup2);
-    let on_cgroup2 = |path: &PathBuf| {
-        nix::sys::statfs::statfs(path).is_ok_and(|stat| i64::from(stat.filesystem_type().0) == CGROUP2_MAGIC)
-    };
+    let on_cgroup2 = |path: &PathBuf| statfs(path).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC);
     let available = found.as_ref().is_some_and(on_cgroup2);
     let detail = match found {
         Some(path) if available => path.display().to_string(),
@@ -224,8 +222,15 @@ mod tests {
 
     #[test]
     fn the_error_names_every_missing_feature_with_its_kernel() {
-        let probe = |feature, required, available| Probe { feature, since: "Linux 9.9", required, available, detail: "why".into() };
-        let probes = [probe("a", true, false), probe("b", true, true), probe("c", false, false), probe("d", true, false)];
+        let probe = |feature, required, available| Probe {
+            feature,
+            since: "Linux 9.9",
+            required,
+            available,
+            detail: "why".into(),
+        };
+        let probes =
+            [probe("a", true, false), probe("b", true, true), probe("c", false, false), probe("d", true, false)];
         assert_eq!(missing(&probes).unwrap(), "missing on this node: a (Linux 9.9): why; d (Linux 9.9): why");
         assert_eq!(missing(&probes[1..3]), None);
     }

@@ -62,8 +62,14 @@ mod tests {
         assert_eq!(document["size"], 65_536);
         assert_eq!(document["traffic_unit"], "total");
         let service = &document["services"][0];
-        assert_eq!((&service["protocol"], &service["address"], &service["port"]), (&json!("TCP"), &json!("10.96.0.1"), &json!(80)));
-        assert_eq!((&service["scheduler"], &service["scheduler_flags"]), (&json!("sh"), &json!(["sh-fallback", "sh-port"])));
+        assert_eq!(
+            (&service["protocol"], &service["address"], &service["port"]),
+            (&json!("TCP"), &json!("10.96.0.1"), &json!(80))
+        );
+        assert_eq!(
+            (&service["scheduler"], &service["scheduler_flags"]),
+            (&json!("sh"), &json!(["sh-fallback", "sh-port"]))
+        );
         assert_eq!(
             service["destinations"][0],
             json!({

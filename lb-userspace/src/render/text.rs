@@ -32,7 +32,11 @@ pub fn services(rows: &[ServiceRow], size: Option<u32>, columns: Columns) -> Str
         Columns::Rates => traffic_title(&mut out, ["CPS", "InPPS", "OutPPS", "InBPS", "OutBPS"]),
     }
     out.push_str("  -> RemoteAddress:Port");
-    out.push_str(if columns == Columns::Connections { "           Forward Weight ActiveConn InActConn\n" } else { "\n" });
+    out.push_str(if columns == Columns::Connections {
+        "           Forward Weight ActiveConn InActConn\n"
+    } else {
+        "\n"
+    });
     for row in rows {
         service(&mut out, row, columns);
     }
@@ -109,8 +113,10 @@ pub fn connections(rows: &[ConnectionRow]) -> String {
 
 /// `bpvs maps`.
 pub fn maps(rows: &[MapRow]) -> String {
-    let mut out =
-        format!("{:<20} {:<13} {:>5} {:>6} {:>9} {:>9} {:>10}\n", "Map", "Type", "Key", "Value", "Max", "Used", "Memory");
+    let mut out = format!(
+        "{:<20} {:<13} {:>5} {:>6} {:>9} {:>9} {:>10}\n",
+        "Map", "Type", "Key", "Value", "Max", "Used", "Memory"
+    );
     let mut total = 0;
     for row in rows {
         let used = row.used_entries.map_or_else(|| "-".to_owned(), |used| used.to_string());

@@ -231,7 +231,8 @@ mod tests {
         ));
         memory.settings.timeouts.udp = 300_000;
         let key = SocketFlowKey { cookie: 9, peer: frontend, peer_port: frontend_port, protocol: 17, pad: 0 };
-        let flow = SocketFlow { peer: server, peer_port: server_port, last_seen: 5_000_000_000, ..SocketFlow::default() };
+        let flow =
+            SocketFlow { peer: server, peer_port: server_port, last_seen: 5_000_000_000, ..SocketFlow::default() };
         let reply = SocketFlowKey { peer: server, peer_port: server_port, protocol: 17 | SOCKET_FLOW_REPLY, ..key };
         memory.socket_flows.push((key, flow));
         memory.socket_flows.push((reply, SocketFlow { last_seen: 8_000_000_000, ..flow }));

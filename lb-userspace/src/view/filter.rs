@@ -28,7 +28,9 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("`{text}` is no service: write [tcp/|udp/|sctp/]ADDRESS[:PORT], an IPv6 address with a port in brackets")
+            format!(
+                "`{text}` is no service: write [tcp/|udp/|sctp/]ADDRESS[:PORT], an IPv6 address with a port in brackets"
+            )
         };
         let (protocol, place) = match text.split_once('/') {
             Some((name, place)) => {

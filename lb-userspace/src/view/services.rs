@@ -109,7 +109,12 @@ pub fn services(tables: &impl Tables, filter: Option<&Filter>) -> Result<Vec<Ser
     }
     let protocol = |row: &ServiceRow| Protocol::ALL.iter().position(|protocol| protocol.name() == row.protocol);
     rows.sort_by(|a, b| {
-        (a.address.is_ipv6(), protocol(a), a.address, a.port).cmp(&(b.address.is_ipv6(), protocol(b), b.address, b.port))
+        (a.address.is_ipv6(), protocol(a), a.address, a.port).cmp(&(
+            b.address.is_ipv6(),
+            protocol(b),
+            b.address,
+            b.port,
+        ))
     });
     Ok(rows)
 }
@@ -178,9 +183,9 @@ pub fn rates(before: &[ServiceRow], after: Vec<ServiceRow>, seconds: f64) -> Vec
     after
         .into_iter()
         .map(|mut service| {
-            let old = before.iter().find(|old| {
-                (old.protocol, old.address, old.port) == (service.protocol, service.address, service.port)
-            });
+            let old = before
+                .iter()
+                .find(|old| (old.protocol, old.address, old.port) == (service.protocol, service.address, service.port));
             for destination in &mut service.destinations {
                 let old = old.and_then(|service| {
                     service
@@ -233,12 +238,27 @@ mod tests {
     #[test]
     fn a_service_adds_up_its_destinations() {
         let mut memory = Memory::default();
-        let ids = memory.add_service(Protocol::Tcp, "10.0.0.1", 80, Scheduler::SourceHash, &[("10.1.0.2", 1), ("10.1.0.1", 3)]);
-        memory.traffic.insert(ids[0], Traffic { connections: 2, in_packets: 10, out_packets: 1, in_bytes: 7, out_bytes: 9 });
-        memory.traffic.insert(ids[1], Traffic { connections: 1, in_packets: 5, out_packets: 0, in_bytes: 7, out_bytes: 0 });
-        memory.load.insert(ids[0], lb_common::layout::DestinationLoad { connections: 3 << 32 | 4, ..Default::default() });
+        let ids = memory.add_service(
+            Protocol::Tcp,
+            "10.0.0.1",
+            80,
+            Scheduler::SourceHash,
+            &[("10.1.0.2", 1), ("10.1.0.1", 3)],
+        );
+        memory
+            .traffic
+            .insert(ids[0], Traffic { connections: 2, in_packets: 10, out_packets: 1, in_bytes: 7, out_bytes: 9 });
+        memory
+            .traffic
+            .insert(ids[1], Traffic { connections: 1, in_packets: 5, out_packets: 0, in_bytes: 7, out_bytes: 0 });
+        memory
+            .load
+            .insert(ids[0], lb_common::layout::DestinationLoad { connections: 3 << 32 | 4, ..Default::default() });
         let rows = services(&memory, None).unwrap();
-        assert_eq!(rows[0].traffic, Counters { connections: 3, in_packets: 15, out_packets: 1, in_bytes: 14, out_bytes: 9 });
+        assert_eq!(
+            rows[0].traffic,
+            Counters { connections: 3, in_packets: 15, out_packets: 1, in_bytes: 14, out_bytes: 9 }
+        );
         // Sorted by address, whatever the order of the list.
         assert_eq!(rows[0].destinations[0].address.to_string(), "10.1.0.1");
         assert_eq!(rows[0].destinations[1].active_connections, 3);
@@ -248,7 +268,13 @@ mod tests {
     #[test]
     fn rates_are_differences_per_second() {
         let mut memory = Memory::default();
-        let ids = memory.add_service(Protocol::Tcp, "10.0.0.1", 80, Scheduler::RoundRobin, &[("10.1.0.1", 1), ("10.1.0.2", 1)]);
+        let ids = memory.add_service(
+            Protocol::Tcp,
+            "10.0.0.1",
+            80,
+            Scheduler::RoundRobin,
+            &[("10.1.0.1", 1), ("10.1.0.2", 1)],
+        );
         memory.traffic.insert(ids[0], Traffic { in_bytes: 1000, ..Traffic::default() });
         memory.traffic.insert(ids[1], Traffic { in_bytes: 500, ..Traffic::default() });
         let before = services(&memory, None).unwrap();

@@ -63,13 +63,8 @@ impl Memory {
         }
         let address: IpAddr = address.parse().unwrap();
         let key = ServiceKey { address: address.into(), port: Port::new(port), protocol: protocol as u8, pad: 0 };
-        let service = Service {
-            id,
-            scheduler: scheduler as u8,
-            set_base,
-            set_length: ids.len() as u32,
-            ..Service::default()
-        };
+        let service =
+            Service { id, scheduler: scheduler as u8, set_base, set_length: ids.len() as u32, ..Service::default() };
         self.services.push((key, service));
         ids
     }

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use aya::Ebpf;
-use aya::programs::links::{CgroupAttachMode, FdLink};
 use aya::programs::Program;
+use aya::programs::links::{CgroupAttachMode, FdLink};
 
 use crate::kernel::bpf::{self, Kind, LinkTarget};
 use crate::kernel::object::SOCKET_PROGRAMS;
@@ -56,8 +56,9 @@ fn ensure(program: &mut Program, cgroup: &File, id: u64, pin: &Path) -> Result<(
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("cannot open {}", pin.display())),
     }
-    // Beside the programs of others, and of cgroups below.
-    let mode = CgroupAttachMode::AllowMultiple;
+    // A link always stands beside the programs of others and of cgroups below; the flag that says so for the older
+    // way of attaching is refused.
+    let mode = CgroupAttachMode::Single;
     let link = match program {
         Program::CgroupSockAddr(program) => {
             let id = program.attach(cgroup, mode)?;

@@ -40,8 +40,9 @@ pub async fn ensure(
         Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => {}
         Err(_) if has_vanished(interface) => return Ok(Outcome::Vanished),
         Err(error) => {
-            return Err(error)
-                .with_context(|| format!("cannot add a clsact qdisc to {} (Linux 4.5, NET_SCH_INGRESS)", interface.name));
+            return Err(error).with_context(|| {
+                format!("cannot add a clsact qdisc to {} (Linux 4.5, NET_SCH_INGRESS)", interface.name)
+            });
         }
     }
     let filters = filters(netlink, interface.index, direction).await?;
@@ -60,7 +61,9 @@ pub async fn ensure(
             program.attach_to_link(link)
         }
         None => {
-            if let Some(other) = filters.iter().find(|filter| filter.priority == PRIORITY && filter.handle == u32::from(HANDLE)) {
+            if let Some(other) =
+                filters.iter().find(|filter| filter.priority == PRIORITY && filter.handle == u32::from(HANDLE))
+            {
                 bail!(
                     "the tc filter `{}` of {} has the priority {PRIORITY} and handle that bpvs uses: move it",
                     other.name,
