@@ -5,7 +5,7 @@ use anyhow::Result;
 use lb_common::address::Protocol;
 use lb_common::scheduler::Scheduler;
 
-use crate::datapath::{DesiredDestination, DesiredService, Frontend, Plan};
+use crate::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 use crate::view::services::ServiceRow;
 use crate::view::tables::Tables;
 

@@ -10,7 +10,7 @@ use super::Config;
 use super::once::Once;
 use super::restored::Restored;
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
-use crate::datapath::{DesiredDestination, DesiredService, Finding, Frontend, Limits, MapStore, Plan, Summary, Writer};
+use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
 use crate::model::{Model, ProblemLog};
 use crate::plan::{self, Defaults};
 use crate::view::pinned::Pinned;
@@ -72,12 +72,11 @@ impl Programmer {
 
     /// Programs what the model says, which must be complete.
     pub fn sync(&mut self, model: &Model, now: Instant) -> Outcome {
-        let planned = plan::plan(model, &model.node(&self.node_name), &self.defaults);
+        let mut plan = plan::plan(model, &model.node(&self.node_name), &self.defaults);
         let problems = model.problems();
-        for problem in self.problems.update(problems.iter().chain(&planned.problems)) {
+        for problem in self.problems.update(problems.iter().chain(&plan.problems)) {
             warn!("{problem}");
         }
-        let mut plan = convert(planned);
         if model.has_gaps() {
             self.restored.fill(&mut plan);
         } else {
@@ -130,25 +129,4 @@ fn with_causes(error: &impl std::error::Error) -> String {
         source = cause.source();
     }
     line
-}
-
-/// The plan as the writer takes it.
-fn convert(planned: plan::Plan) -> Plan {
-    let services = planned.services.into_iter().map(|(frontend, service)| {
-        let frontend = Frontend { address: frontend.address, port: frontend.port, protocol: frontend.protocol };
-        let destination = |wanted: plan::DesiredDestination| DesiredDestination {
-            address: wanted.address,
-            port: wanted.port,
-            weight: wanted.weight,
-        };
-        let service = DesiredService {
-            origin: service.origin,
-            scheduler: service.scheduler,
-            hash_port: service.hash_port,
-            hash_fallback: service.hash_fallback,
-            destinations: service.destinations.into_iter().map(destination).collect(),
-        };
-        (frontend, service)
-    });
-    Plan { services: services.collect() }
 }
