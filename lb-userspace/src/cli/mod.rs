@@ -84,8 +84,10 @@ pub fn main() -> ExitCode {
 fn start_logging() {
     use std::io::IsTerminal;
 
+    // What goes wrong at the API server is told by the source, once for as long as it lasts; kube's client would tell
+    // it again at each attempt.
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube_client=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -25,7 +25,8 @@ pub struct Report {
 /// Links go first: the programs stop, then what they worked on goes.
 pub fn cleanup(pins: &Pins, known_maps: &[&str], interfaces: &[Interface]) -> Result<Report> {
     let mut report = Report::default();
-    for file_name in pins.link_file_names()? {
+    let unreadable = || format!("cannot read {} (bpvs cleanup needs root)", pins.root().display());
+    for file_name in pins.link_file_names().with_context(unreadable)? {
         let path = pins.links().join(&file_name);
         let ours = LinkName::parse(&file_name).is_some() && kind(&path)? == Some(Kind::Link);
         remove_if(ours, "link", &path, &mut report)?;
@@ -37,7 +38,7 @@ pub fn cleanup(pins: &Pins, known_maps: &[&str], interfaces: &[Interface]) -> Re
             }
         }
     }
-    for name in pins.map_names()? {
+    for name in pins.map_names().with_context(unreadable)? {
         let path = pins.map(&name);
         let ours =
             known_maps.contains(&name.as_str()) && kind(&path)? == Some(Kind::Map) && has_kernel_name(&path, &name);

@@ -19,12 +19,44 @@ pub struct Probe {
     pub feature: &'static str,
     /// The first kernel that has it, or what else it comes from.
     pub since: &'static str,
-    /// Whether bpvs can do without.
-    pub required: bool,
     /// Whether it is there.
-    pub available: bool,
+    pub status: Status,
     /// What was found, or what to do.
     pub detail: String,
+}
+
+/// Whether a feature is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// There.
+    Ok,
+    /// Not there, and bpvs does not run without.
+    Missing,
+    /// Not there, and bpvs does without.
+    Absent,
+    /// Not to be asked by this process.
+    Unknown,
+}
+
+impl Status {
+    /// Its name in listings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Missing => "missing",
+            Self::Absent => "absent",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    const fn of(available: bool, required: bool) -> Self {
+        match (available, required) {
+            (true, _) => Self::Ok,
+            (false, true) => Self::Missing,
+            (false, false) => Self::Absent,
+        }
+    }
 }
 
 /// Where to look.
@@ -40,23 +72,31 @@ pub struct Places {
 
 /// Asks everything, cheapest first.
 pub fn probe(places: &Places) -> Vec<Probe> {
+    let privileges = privileges();
+    let may_ask = privileges.status == Status::Ok;
+    let ask = |probe: Probe| if may_ask { probe } else { unknown(probe) };
     vec![
-        privileges(),
+        privileges,
         kernel_version(),
         bpf_file_system(&places.pin_path),
-        btf(),
-        bpf_loop(),
-        tc_hook(),
+        ask(btf()),
+        ask(bpf_loop()),
+        ask(tc_hook()),
         cgroup(places),
         namespace_cookie(places.sockets),
     ]
+}
+
+/// What a process without privileges was told means nothing.
+fn unknown(probe: Probe) -> Probe {
+    Probe { status: Status::Unknown, detail: "cannot be asked without the privileges above".to_owned(), ..probe }
 }
 
 /// The error that names every required feature that is missing.
 pub fn missing(probes: &[Probe]) -> Option<String> {
     let missing: Vec<String> = probes
         .iter()
-        .filter(|probe| probe.required && !probe.available)
+        .filter(|probe| probe.status == Status::Missing)
         .map(|probe| format!("{} ({}): {}", probe.feature, probe.since, probe.detail))
         .collect();
     (!missing.is_empty()).then(|| format!("missing on this node: {}", missing.join("; ")))
@@ -81,8 +121,7 @@ fn privileges() -> Probe {
     Probe {
         feature: "privileges",
         since: "CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON",
-        required: true,
-        available: missing.is_empty(),
+        status: Status::of(missing.is_empty(), true),
         detail,
     }
 }
@@ -106,7 +145,7 @@ fn kernel_version() -> Probe {
     let release = release.unwrap_or_default();
     let available = parse_release(&release).is_some_and(|version| version >= MINIMUM_KERNEL);
     let detail = if available { release } else { format!("this is Linux {release}: upgrade the kernel") };
-    Probe { feature: "kernel", since: "Linux 6.1", required: true, available, detail }
+    Probe { feature: "kernel", since: "Linux 6.1", status: Status::of(available, true), detail }
 }
 
 fn parse_release(release: &str) -> Option<(u32, u32)> {
@@ -126,7 +165,7 @@ fn bpf_file_system(pin_path: &Path) -> Probe {
             pin_path.display()
         )
     };
-    Probe { feature: "BPF file system", since: "Linux 4.4", required: true, available, detail }
+    Probe { feature: "BPF file system", since: "Linux 4.4", status: Status::of(available, true), detail }
 }
 
 fn btf() -> Probe {
@@ -136,7 +175,7 @@ fn btf() -> Probe {
     } else {
         "the kernel refuses BTF: build it with CONFIG_DEBUG_INFO_BTF"
     };
-    Probe { feature: "BTF", since: "Linux 4.18", required: true, available, detail: detail.to_owned() }
+    Probe { feature: "BTF", since: "Linux 4.18", status: Status::of(available, true), detail: detail.to_owned() }
 }
 
 fn bpf_loop() -> Probe {
@@ -147,13 +186,13 @@ fn bpf_loop() -> Probe {
         Ok(false) => "the kernel lacks the helper: upgrade it".to_owned(),
         Err(error) => format!("cannot be probed: {error}"),
     };
-    Probe { feature: "bpf_loop", since: "Linux 5.17", required: true, available, detail }
+    Probe { feature: "bpf_loop", since: "Linux 5.17", status: Status::of(available, true), detail }
 }
 
 fn tc_hook() -> Probe {
     let tcx = tcx::is_supported();
     let detail = if tcx { "present" } else { "absent: clsact filters are used instead" };
-    Probe { feature: "TCX", since: "Linux 6.6", required: false, available: tcx, detail: detail.to_owned() }
+    Probe { feature: "TCX", since: "Linux 6.6", status: Status::of(tcx, false), detail: detail.to_owned() }
 }
 
 fn cgroup(places: &Places) -> Probe {
@@ -165,7 +204,7 @@ fn cgroup(places: &Places) -> Probe {
         Some(path) => format!("{} is no cgroup v2: give another --cgroup, or --socket-lb off", path.display()),
         None => "none is mounted: run `mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or give --socket-lb off".to_owned(),
     };
-    Probe { feature: "cgroup v2", since: "Linux 4.10", required: places.sockets, available, detail }
+    Probe { feature: "cgroup v2", since: "Linux 4.10", status: Status::of(available, places.sockets), detail }
 }
 
 fn namespace_cookie(required: bool) -> Probe {
@@ -175,7 +214,7 @@ fn namespace_cookie(required: bool) -> Probe {
         Ok(cookie) => format!("this namespace has {cookie}"),
         Err(error) => format!("{error}: upgrade the kernel, or give --socket-lb off"),
     };
-    Probe { feature: "network namespace cookies", since: "Linux 5.14", required, available, detail }
+    Probe { feature: "network namespace cookies", since: "Linux 5.14", status: Status::of(available, required), detail }
 }
 
 /// Where a cgroup v2 hierarchy is mounted, if one is.
@@ -225,8 +264,7 @@ mod tests {
         let probe = |feature, required, available| Probe {
             feature,
             since: "Linux 9.9",
-            required,
-            available,
+            status: Status::of(available, required),
             detail: "why".into(),
         };
         let probes =

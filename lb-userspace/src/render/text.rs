@@ -136,11 +136,7 @@ pub fn maps(rows: &[MapRow]) -> String {
 pub fn probes(rows: &[Probe]) -> String {
     let mut out = format!("{:<26} {:<38} {:<9} {}\n", "Feature", "Since", "Status", "Detail");
     for row in rows {
-        let status = match (row.available, row.required) {
-            (true, _) => "ok",
-            (false, true) => "missing",
-            (false, false) => "absent",
-        };
+        let status = row.status.name();
         let _infallible = writeln!(out, "{:<26} {:<38} {status:<9} {}", row.feature, row.since, row.detail);
     }
     out
@@ -149,6 +145,7 @@ pub fn probes(rows: &[Probe]) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::kernel::probe::Status;
 
     fn counters(connections: u64, in_packets: u64, out_packets: u64, in_bytes: u64, out_bytes: u64) -> Counters {
         Counters { connections, in_packets, out_packets, in_bytes, out_bytes }
@@ -298,16 +295,15 @@ total                                                                  5.0 MiB
 
     #[test]
     fn the_check_names_what_is_missing() {
-        let probe = |available, required| Probe {
+        let probe = |status| Probe {
             feature: "TCX",
             since: "Linux 6.6",
-            required,
-            available,
+            status,
             detail: "absent: clsact filters are used instead".into(),
         };
-        let text = probes(&[probe(true, true), probe(false, true), probe(false, false)]);
+        let text = probes(&[Status::Ok, Status::Missing, Status::Absent, Status::Unknown].map(probe));
         let statuses: Vec<&str> =
             text.lines().skip(1).filter_map(|line| line[66..].split_whitespace().next()).collect();
-        assert_eq!(statuses, ["ok", "missing", "absent"]);
+        assert_eq!(statuses, ["ok", "missing", "absent", "unknown"]);
     }
 }

@@ -69,12 +69,16 @@ fn info(path: &Path) -> Result<MapInfo> {
 /// Opens one pinned map as the type it should have.
 fn open<M: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<M> {
     let path = pins.map(name);
-    if !path.exists() {
-        anyhow::bail!(
+    match std::fs::symlink_metadata(&path) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => anyhow::bail!(
             "no map {}: start `bpvs run`, or give the --pin-path that it has{}",
             path.display(),
             if pins.root().exists() { "" } else { " (`ip netns exec` hides /sys/fs/bpf, `nsenter --net=` does not)" }
-        );
+        ),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot look at the map {} (this needs root)", path.display()));
+        }
     }
     let data = MapData::from_pin(&path)
         .with_context(|| format!("cannot open the map {} (this needs root)", path.display()))?;
