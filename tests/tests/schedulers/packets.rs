@@ -170,6 +170,12 @@ impl World {
         ensure!(result.expired - before.expired == expired.len() as u64, "{expired:?} should expire: {result:?}");
         ensure!(result.recounts - before.recounts == u64::from(recount), "recounts: {before:?}, {result:?}");
         ensure!((result.corrections, result.orphans) == (0, 0), "the sweep found faults: {result:?}");
+        let entries = self.datapath.connections()?.len();
+        ensure!(
+            entries == 2 * self.connections.len(),
+            "{entries} entries for {} connections in the table",
+            self.connections.len()
+        );
         Ok(())
     }
 

@@ -215,12 +215,6 @@ impl World {
                 );
             }
         }
-        let entries = self.datapath.connections()?.len();
-        ensure!(
-            entries == 2 * self.connections.len(),
-            "{entries} entries for {} connections in the table",
-            self.connections.len()
-        );
         Ok(())
     }
 }
