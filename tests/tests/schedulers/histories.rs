@@ -10,7 +10,7 @@ use crate::{
     world::{Name, World},
 };
 
-const EVENTS: usize = 1_000;
+const EVENTS: usize = 1_500;
 const SERVERS: u32 = 7;
 const CLIENTS: usize = 5;
 const PORTS: [u16; 6] = [1024, 33_333, 40_000, 40_001, 61_500, 65_535];
@@ -131,7 +131,7 @@ fn play(scheduler: Scheduler, v6: bool, seed: u64) -> Result<()> {
 }
 
 fn all(scheduler: Scheduler) -> Result<()> {
-    for seed in seeds(3) {
+    for seed in seeds(2) {
         for v6 in [false, true] {
             play(scheduler, v6, seed).with_context(|| {
                 let family = if v6 { "IPv6" } else { "IPv4" };
