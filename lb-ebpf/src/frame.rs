@@ -84,10 +84,9 @@ impl Editor for Frame {
             // SAFETY: as above.
             unsafe { bpf_l4_csum_replace(self.0, offset, 0, difference.0.into(), flags) }
         };
-        if field.pseudo_header && matches!(field.family, Family::V6) {
-            if replace(flags | BPF_F_IPV6) == 0 {
-                return Ok(());
-            }
+        let v6_addresses = field.pseudo_header && matches!(field.family, Family::V6);
+        if v6_addresses && replace(flags | BPF_F_IPV6) == 0 {
+            return Ok(());
         }
         check(replace(flags))
     }
