@@ -72,6 +72,26 @@ fn a_fragmented_datagram_is_translated_both_ways() {
     }
 }
 
+/// RFC 6946: a whole packet with a fragment header.
+#[test]
+fn an_atomic_fragment_is_a_whole_packet() {
+    let [_, world] = World::both();
+    for opening in Inside::OPENING {
+        let atomic = |from, to, inside: Inside| {
+            let packet = Packet::new(from, to);
+            let mut pieces = packet.fragments(&inside.transport(&packet), 1200);
+            assert_eq!(pieces.len(), 1);
+            pieces.remove(0)
+        };
+        let (client, vip, server) = (world.client(4000), world.vip(CHANGED), world.server(SERVER_PORT));
+        let answer = opening.answer();
+        world.check([
+            Row::request("request", atomic(client, vip, opening), atomic(client, server, opening)),
+            Row::reply("reply", atomic(server, client, answer), atomic(vip, client, answer)),
+        ]);
+    }
+}
+
 #[test]
 fn later_fragments_without_their_first_pass_by() {
     for world in World::both() {
