@@ -2,18 +2,14 @@
 //! know about non-linear buffers, shared headers and checksum offload.
 
 use aya_ebpf::{
-    bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
+    bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, BPF_F_RECOMPUTE_CSUM},
     helpers::{bpf_l3_csum_replace, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_store_bytes},
     programs::TcContext,
 };
 use lb_common::{
-    nat::{Editor, Field, Refused, checksum::Difference},
-    packet::{Bytes, Family},
+    nat::{Editor, Field, Refused, Sum, checksum::Difference},
+    packet::Bytes,
 };
-
-/// `BPF_F_IPV6` (Linux 6.16): addresses of an IPv6 header have no header checksum to cancel out against, so a complete
-/// checksum from the device must not follow. Older kernels refuse the flag.
-const BPF_F_IPV6: u64 = 1 << 7;
 
 /// The packet of a tc program.
 #[derive(Clone, Copy)]
@@ -59,9 +55,13 @@ impl Bytes for Frame {
 
 impl Editor for Frame {
     #[inline(always)]
-    fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N]) -> Result<(), Refused> {
+    fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N], sum: Sum) -> Result<(), Refused> {
+        let flags = match sum {
+            Sum::Kept => 0,
+            Sum::Changed => u64::from(BPF_F_RECOMPUTE_CSUM),
+        };
         // SAFETY: the helper reads N bytes from `bytes`, and checks the packet's bounds itself.
-        let result = unsafe { bpf_skb_store_bytes(self.0, offset, bytes.as_ptr().cast(), N as u32, 0) };
+        let result = unsafe { bpf_skb_store_bytes(self.0, offset, bytes.as_ptr().cast(), N as u32, flags) };
         check(result)
     }
 
@@ -80,15 +80,8 @@ impl Editor for Frame {
         if field.zero_means_none {
             flags |= u64::from(BPF_F_MARK_MANGLED_0);
         }
-        let replace = |flags| {
-            // SAFETY: as above.
-            unsafe { bpf_l4_csum_replace(self.0, offset, 0, difference.0.into(), flags) }
-        };
-        let v6_addresses = field.pseudo_header && matches!(field.family, Family::V6);
-        if v6_addresses && replace(flags | BPF_F_IPV6) == 0 {
-            return Ok(());
-        }
-        check(replace(flags))
+        // SAFETY: as above.
+        check(unsafe { bpf_l4_csum_replace(self.0, offset, 0, difference.0.into(), flags) })
     }
 }
 

@@ -60,6 +60,7 @@ pub fn parse_network<B: Bytes + ?Sized>(
     packet.network = network;
     packet.family = family;
     packet.signal = 0;
+    packet.unsummed = false;
     packet.second_signal = transport::NO_SIGNAL;
     packet.key.source_port = Port(0);
     packet.key.destination_port = Port(0);

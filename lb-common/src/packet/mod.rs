@@ -68,6 +68,8 @@ pub struct Packet {
     pub second_signal: u8,
     /// TTL or hop limit.
     pub hops: u8,
+    /// No one's complement sum in this packet covers its ports: SCTP, UDP without a checksum, later fragments.
+    pub unsummed: bool,
 }
 
 impl Packet {

@@ -7,6 +7,7 @@ use crate::address::Port;
 pub(super) const NO_SIGNAL: u8 = 255;
 
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 const SCTP: u8 = 132;
 /// SCTP chunk types after which a second chunk may change the meaning (`ip_vs_proto_sctp.c`).
 const COOKIE_ECHO: u8 = 10;
@@ -15,6 +16,7 @@ const COOKIE_ACK: u8 = 11;
 /// Fills in ports and signals.
 #[inline(always)]
 pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded: bool) -> Result<(), Unhandled> {
+    packet.unsummed = !matches!(packet.key.protocol, TCP | UDP) || matches!(packet.kind, Kind::LaterFragment);
     if matches!(packet.kind, Kind::LaterFragment) {
         return if ip::of_services(packet.key.protocol) || ip::hides_protocol(packet) {
             Ok(())
@@ -32,6 +34,9 @@ pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded:
     }
     packet.key.source_port = Port(u16::from_ne_bytes([start[0], start[1]]));
     packet.key.destination_port = Port(u16::from_ne_bytes([start[2], start[3]]));
+    if packet.key.protocol == UDP && start[6] == 0 && start[7] == 0 {
+        packet.unsummed = true;
+    }
     if embedded {
         return Ok(());
     }
