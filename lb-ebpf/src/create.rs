@@ -65,6 +65,10 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
 
     opened.hairpin = destination.address == key.source;
     let source = if opened.hairpin { node_address(settings, &key.source) } else { key.source };
+    if source == Address::UNSPECIFIED {
+        // The node has no address of this family: better a counted drop than a packet from nobody.
+        return NO_SOURCE_PORT;
+    }
     let flags = if opened.hairpin { ConnectionState::HAIRPIN } else { 0 };
     let mut entry = Connection {
         source: key.destination,
