@@ -16,7 +16,11 @@ const COOKIE_ACK: u8 = 11;
 #[inline(always)]
 pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded: bool) -> Result<(), Unhandled> {
     if matches!(packet.kind, Kind::LaterFragment) {
-        return if ip::of_services(packet.key.protocol) || ip::hides_protocol(packet) { Ok(()) } else { Err(Unhandled) };
+        return if ip::of_services(packet.key.protocol) || ip::hides_protocol(packet) {
+            Ok(())
+        } else {
+            Err(Unhandled)
+        };
     }
     if !ip::of_services(packet.key.protocol) {
         return Err(Unhandled);
