@@ -26,8 +26,8 @@ const SLOTS: usize = 2_097_152;
 const DESTINATIONS: usize = 262_144;
 const CONNECTION_ENTRIES: usize = 262_144;
 
-/// Words of a refused packet that are quoted, at most. RFC 792 asks for the IP header and 8 bytes; this holds any IPv4
-/// header, or an IPv6 header with room for extension headers, and a whole TCP header.
+/// Words of a refused packet that move into its answer's quote at once: more than the answer's headers are long, so that
+/// no part is written over before it has moved.
 pub const QUOTE_WORDS: usize = 32;
 
 /// Where tc programs keep what does not fit on their stack.
@@ -36,7 +36,7 @@ pub struct Scratch {
     pub packet: Packet,
     /// The packet that an ICMP error quotes.
     pub quoted: Packet,
-    /// What a refusal quotes.
+    /// A part of what a refusal quotes.
     pub quote: [u32; QUOTE_WORDS],
     /// What a scheduler is asked.
     pub request: Request,

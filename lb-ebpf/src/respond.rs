@@ -20,7 +20,12 @@ use crate::{
     verdict::{self, send_back},
 };
 
+/// Bytes that are moved at once.
 const QUOTE: usize = QUOTE_WORDS * 4;
+/// Length of an ICMP error, at most: as much of the refused packet as fits is quoted (RFC 1812 4.3.2.3).
+const MOST_V4: u32 = 576;
+/// The same in ICMPv6: the least MTU (RFC 4443 2.4).
+const MOST_V6: u32 = 1280;
 /// Hop limit of answers, as Linux's default.
 const HOPS: u8 = 64;
 
@@ -67,36 +72,37 @@ pub fn unreachable(frame: Frame, packet: &Packet) -> i32 {
 
 #[inline(always)]
 fn write_unreachable(frame: Frame, packet: &Packet) -> Option<()> {
-    // The quote, zero-padded: the padding adds nothing to the checksum.
-    let quote = &mut scratch()?.quote;
-    *quote = [0; QUOTE_WORDS];
+    let (kind, code, protocol, most) = match packet.family {
+        Family::V4 => (3, 3, PROTOCOL_ICMP, MOST_V4),
+        Family::V6 => (1, 4, PROTOCOL_ICMPV6, MOST_V6),
+    };
+    let header = network_header_length(packet.family);
     let mut length = packet.length;
     let available = frame.len().wrapping_sub(packet.network);
     if length == 0 || length > available {
         length = available;
     }
-    if length > QUOTE as u32 {
-        length = QUOTE as u32;
+    if length > most - header - 8 {
+        length = most - header - 8;
     }
     if length < 28 {
         return None;
     }
-    // SAFETY: at most QUOTE bytes go to `quote`; the helper checks the packet's bounds.
-    let loaded = unsafe { bpf_skb_load_bytes(frame.skb().cast(), packet.network, quote.as_mut_ptr().cast(), length) };
-    if loaded != 0 {
-        return None;
-    }
-    let mut sum = 0u64;
-    for word in quote.iter() {
-        sum += u64::from(*word);
-    }
-
-    let header = network_header_length(packet.family);
     resize(frame, packet.network + header + 8 + length)?;
-    let (kind, code, protocol) = match packet.family {
-        Family::V4 => (3, 3, PROTOCOL_ICMP),
-        Family::V6 => (1, 4, PROTOCOL_ICMPV6),
-    };
+    // The packet moves behind the headers of its answer, its end first.
+    let mut sum = 0u64;
+    let mut place = (length - 1) / QUOTE as u32 * QUOTE as u32;
+    for _ in 0..MOST_V6 / QUOTE as u32 {
+        let part = move_up(frame, packet.network + place, header + 8, length - place);
+        if part == FAILED {
+            return None;
+        }
+        sum += part;
+        if place == 0 {
+            break;
+        }
+        place -= QUOTE as u32;
+    }
     let start = u32::from_ne_bytes([kind, code, 0, 0]);
     sum += u64::from(start);
     if let Family::V6 = packet.family {
@@ -108,11 +114,34 @@ fn write_unreachable(frame: Frame, packet: &Packet) -> Option<()> {
     if !write_network_header(frame, packet, 8 + length, u32::from(protocol)) {
         return None;
     }
-    { frame }.store(packet.network + header, icmp).ok()?;
-    // SAFETY: `length` is at most QUOTE; the helper checks the packet's bounds.
-    let stored =
-        unsafe { bpf_skb_store_bytes(frame.skb(), packet.network + header + 8, quote.as_ptr().cast(), length, 0) };
-    if stored == 0 { Some(()) } else { None }
+    { frame }.store(packet.network + header, icmp).ok()
+}
+
+/// [`move_up`]: it could not. No sum of so few words.
+const FAILED: u64 = u64::MAX;
+
+/// Moves up to [`QUOTE`] bytes by `distance` towards the end of the frame; their sum, in words.
+#[inline(never)]
+fn move_up(frame: Frame, from: u32, distance: u32, length: u32) -> u64 {
+    let Some(scratch) = scratch() else { return FAILED };
+    let quote = &mut scratch.quote;
+    // Zero-padded: padding adds nothing to the sum.
+    *quote = [0; QUOTE_WORDS];
+    let length = if length > QUOTE as u32 { QUOTE as u32 } else { length };
+    if length == 0 {
+        return 0;
+    }
+    // SAFETY: at most QUOTE bytes go to `quote`; the helper checks the packet's bounds.
+    let loaded = unsafe { bpf_skb_load_bytes(frame.skb().cast(), from, quote.as_mut_ptr().cast(), length) };
+    if loaded != 0 {
+        return FAILED;
+    }
+    // SAFETY: as above, from `quote`.
+    let stored = unsafe { bpf_skb_store_bytes(frame.skb(), from + distance, quote.as_ptr().cast(), length, 0) };
+    if stored != 0 {
+        return FAILED;
+    }
+    quote.iter().map(|word| u64::from(*word)).sum()
 }
 
 /// Answers a stray segment with a reset (RFC 9293, 3.10.7.1), from the frontend; a reset itself gets no answer.

@@ -92,11 +92,13 @@ impl Packet {
 /// Parses the packet that an ICMP error quotes.
 ///
 /// # Errors
-/// [`Unhandled`] if the quotation is none that services could be asked for, or not in the error but behind it.
+/// [`Unhandled`] if the quotation is none that services could be asked for, not in the error but behind it, or of a
+/// packet that the error's receiver did not send.
 #[inline(always)]
 pub fn parse_quoted<B: Bytes + ?Sized>(frame: &B, error: &Packet, quoted: &mut Packet) -> Result<(), Unhandled> {
     parse_network(frame, error.family, error.transport + ICMP_HEADER, true, quoted)?;
-    if error.reaches(quoted.transport + QUOTED_TRANSPORT) { Ok(()) } else { Err(Unhandled) }
+    let inside = error.reaches(quoted.transport + QUOTED_TRANSPORT);
+    if inside && quoted.key.source == error.key.destination { Ok(()) } else { Err(Unhandled) }
 }
 
 /// Bytes of an ICMP error before the packet that it quotes.

@@ -170,3 +170,21 @@ fn an_error_cut_inside_the_quoted_headers_passes_by() {
         }
     }
 }
+
+/// Who gets an error must have sent what it is about; else someone makes errors up.
+#[test]
+fn an_error_to_another_than_the_sender_passes_by() {
+    for world in World::both() {
+        let (client, vip, server) = (world.client(4000), world.vip(CHANGED), world.server(SERVER_PORT));
+        for opening in Inside::OPENING {
+            let (around, answer) = (Around::Plain, opening.answer());
+            world.datapath.ingress(&around.frame(client, vip, opening)).unwrap();
+            let error = |to, about| error((world.router(), to), IcmpError::HostUnreachable, around, about, 8);
+            let (other, request, reply) = (world.second_server(1), (client, server, opening), (vip, client, answer));
+            world.check([
+                Row::untouched("about a request", Hook::Egress, error(other, request)),
+                Row::untouched("about a reply", Hook::Ingress, error(other, reply)),
+            ]);
+        }
+    }
+}

@@ -16,7 +16,10 @@ fn datagram() -> Vec<u8> {
     (0..3500).map(|n| (n % 251) as u8).collect()
 }
 
-fn makes(v6: bool) -> Vec<(&'static str, fn(Packet) -> Packet)> {
+/// A name, and what a packet of that make has around it.
+type Make = (&'static str, fn(Packet) -> Packet);
+
+fn makes(v6: bool) -> Vec<Make> {
     match v6 {
         false => vec![
             ("plain", |packet| packet),
@@ -66,6 +69,26 @@ fn a_fragmented_datagram_is_translated_both_ways() {
             }
         }
         assert_eq!(world.datapath.all_drops().unwrap(), []);
+    }
+}
+
+/// RFC 6946: a whole packet with a fragment header.
+#[test]
+fn an_atomic_fragment_is_a_whole_packet() {
+    let [_, world] = World::both();
+    for opening in Inside::OPENING {
+        let atomic = |from, to, inside: Inside| {
+            let packet = Packet::new(from, to);
+            let mut pieces = packet.fragments(&inside.transport(&packet), 1200);
+            assert_eq!(pieces.len(), 1);
+            pieces.remove(0)
+        };
+        let (client, vip, server) = (world.client(4000), world.vip(CHANGED), world.server(SERVER_PORT));
+        let answer = opening.answer();
+        world.check([
+            Row::request("request", atomic(client, vip, opening), atomic(client, server, opening)),
+            Row::reply("reply", atomic(server, client, answer), atomic(vip, client, answer)),
+        ]);
     }
 }
 

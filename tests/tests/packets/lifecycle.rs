@@ -139,6 +139,17 @@ fn a_stream_stays_on_a_removed_server_and_a_datagram_leaves_it_at_once() {
 }
 
 #[test]
+fn a_datagram_is_refused_at_once_when_the_last_server_is_gone() {
+    for mut world in World::both() {
+        world.establish(4000, Inside::Udp);
+        world.set_pair(&[]);
+        let frame = Around::Plain.frame(world.client(4000), world.vip(PAIR), Inside::Udp);
+        assert_eq!(world.datapath.ingress(&frame).unwrap().verdict, REDIRECTED);
+        assert_eq!(world.datapath.all_drops().unwrap(), [(Drop::NoDestination.name(), 1)]);
+    }
+}
+
+#[test]
 fn established_streams_outlive_their_service() {
     for mut world in World::both() {
         for opening in [Inside::Syn, Inside::Init] {

@@ -6,15 +6,22 @@
 //! | `world` | a datapath with services, and the addresses around it |
 //! | `rows` | a table's rows, and how one is checked |
 //! | `shapes` | packets of every make: protocols, tags, options, extension headers |
+//! | `mutations` | hostile frames |
+//! | `reference` | the host's answer, from `lb-common` over plain memory |
+//! | `twins` | a datapath and that host, which get the same frames |
 //! | the rest | the tests, by what they are about |
 
 mod errors;
 mod fragments;
 mod hairpin;
+mod hostile;
 mod lifecycle;
+mod mutations;
+mod reference;
 mod refusal;
 mod rows;
 mod shapes;
 mod translation;
+mod twins;
 mod untouched;
 mod world;

@@ -26,6 +26,11 @@ fn answer(world: &World, what: &str, sent: &[u8], from: SocketAddr, to: SocketAd
     (frame, found)
 }
 
+/// RFC 1812 4.3.2.3: errors of 576 bytes; RFC 4443 2.4: of the least MTU.
+fn most_quoted(world: &World) -> usize {
+    if world.v6 { 1280 - 48 } else { 576 - 28 }
+}
+
 #[test]
 fn a_service_without_usable_servers_answers_port_unreachable_at_once() {
     for world in World::both() {
@@ -48,7 +53,7 @@ fn a_service_without_usable_servers_answers_port_unreachable_at_once() {
                             Around::QinQ => (22, if world.v6 { 40 } else { 20 }),
                             _ => (14, if world.v6 { 40 } else { 20 }),
                         };
-                        let quote = &sent[network..length.min(network + 128)];
+                        let quote = &sent[network..length.min(network + most_quoted(&world))];
                         let outer = if around == Around::QinQ { 14 } else { network };
                         assert_eq!(frame[outer + header + 8..], *quote, "{what}: the quote");
                         refused += 1;
@@ -62,15 +67,16 @@ fn a_service_without_usable_servers_answers_port_unreachable_at_once() {
 }
 
 #[test]
-fn a_large_packet_is_quoted_in_part() {
+fn a_packet_is_quoted_as_far_as_an_error_may_be_long() {
     for world in World::both() {
         let (client, vip) = (world.client(4000), world.vip(EMPTY));
         let packet = Packet::new(client, vip);
-        for length in [0, 1, 2, 79, 80, 99, 100, 101, 1000, 1400] {
-            let sent = packet.frame(&packet.udp(&vec![7; length]));
+        for length in [0, 1, 2, 79, 80, 99, 100, 101, 227, 228, 229, 519, 520, 521, 1000, 1183, 1184, 1185, 1400] {
+            let payload: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
+            let sent = packet.frame(&packet.udp(&payload));
             let (frame, _) = answer(&world, &format!("{length} bytes"), &sent, vip, client);
             let header = if world.v6 { 40 } else { 20 };
-            assert_eq!(frame[14 + header + 8..], sent[14..sent.len().min(14 + 128)], "{length} bytes");
+            assert_eq!(frame[14 + header + 8..], sent[14..sent.len().min(14 + most_quoted(&world))], "{length} bytes");
         }
     }
 }

@@ -138,12 +138,14 @@ fn authenticated(frame: &[u8]) -> Vec<u8> {
 
 /// The frame without what the verifier does not know: two tags, the authentication header.
 pub(crate) fn plain(frame: &[u8]) -> Vec<u8> {
-    if frame[12..].starts_with(&[0x88, 0xa8]) {
+    if frame[12..].starts_with(&[0x88, 0xa8]) && frame.len() >= 20 {
         return [&frame[..12], &frame[20..]].concat();
     }
-    if frame[12..].starts_with(&[0x86, 0xdd]) && frame[20] == 51 {
+    let units = (AUTHENTICATION / 4 - 2) as u8;
+    let is_authenticated = frame[12..].starts_with(&[0x86, 0xdd]) && frame.get(20) == Some(&51);
+    if is_authenticated && frame.len() >= 54 + AUTHENTICATION && frame[55] == units {
         let mut out = [&frame[..54], &frame[54 + AUTHENTICATION..]].concat();
-        let length = u16::from_be_bytes([frame[18], frame[19]]) - AUTHENTICATION as u16;
+        let length = u16::from_be_bytes([frame[18], frame[19]]).wrapping_sub(AUTHENTICATION as u16);
         out[18..20].copy_from_slice(&length.to_be_bytes());
         out[20] = frame[54];
         return out;
