@@ -51,10 +51,22 @@ fn reference(destination: u32) -> ServerReference {
     ServerReference { destination, epoch }
 }
 
+/// The key of an address's entry. A scheduler that starts anew finds nothing, as in IPVS.
+#[inline(always)]
+fn key_of(service: &Service, request: &Request) -> LocalityKey {
+    LocalityKey { address: request.destination, service: service.id, chunk: u32::from(service.started) << 16 }
+}
+
+/// The key of a chunk of its set.
+#[inline(always)]
+fn chunk_key(key: &LocalityKey, number: u32) -> LocalityKey {
+    LocalityKey { chunk: key.chunk & !0xffff | (1 + number), ..*key }
+}
+
 /// lblc: the remembered server unless it is gone or busy, else the least loaded by weight.
 #[inline(never)]
 pub fn single(service: &Service, request: &Request) -> u32 {
-    let key = LocalityKey { address: request.destination, service: service.id, chunk: 0 };
+    let key = key_of(service, request);
     let entry = LOCALITY.get_ptr_mut(key);
     let mut remembered = Candidate::default();
     if let Some(entry) = entry {
@@ -105,7 +117,7 @@ struct SetWalk {
 /// The reference at a place of a set; id 0 where there is none.
 #[inline(always)]
 fn place_of(key: &mut LocalityKey, place: u32) -> ServerReference {
-    key.chunk = 1 + place / CHUNK;
+    *key = chunk_key(key, place / CHUNK);
     // SAFETY: as in `single`.
     match unsafe { LOCALITY_SETS.get(*key) } {
         Some(chunk) => chunk.servers[(place % CHUNK) as usize],
@@ -183,8 +195,7 @@ fn add_to_set(key: &LocalityKey, entry: &mut Locality, server: u32, now: u64) ->
     }
     if length.is_multiple_of(CHUNK) {
         // A new chunk starts empty: one of an evicted set may linger.
-        let chunk_key = LocalityKey { chunk: 1 + length / CHUNK, ..*key };
-        let _ = LOCALITY_SETS.insert(chunk_key, &EMPTY, u64::from(BPF_ANY));
+        let _ = LOCALITY_SETS.insert(chunk_key(key, length / CHUNK), &EMPTY, u64::from(BPF_ANY));
     }
     write_place(key, length, server);
     entry.length = length.wrapping_add(1);
@@ -196,7 +207,7 @@ fn add_to_set(key: &LocalityKey, entry: &mut Locality, server: u32, now: u64) ->
 /// lblcr: the least loaded server of the remembered set, which grows when that is busy and shrinks once a day.
 #[inline(never)]
 pub fn replicated(service: &Service, request: &Request) -> u32 {
-    let key = LocalityKey { address: request.destination, service: service.id, chunk: 0 };
+    let key = key_of(service, request);
     let Some(entry) = LOCALITY.get_ptr_mut(key) else { return first_of_set(service, &key, request.now) };
     // SAFETY: as in `single`.
     let entry = unsafe { &mut *entry };
@@ -233,7 +244,7 @@ fn first_of_set(service: &Service, key: &LocalityKey, now: u64) -> u32 {
 /// A new set of one server.
 #[inline(never)]
 fn start_set(key: &LocalityKey, server: u32, now: u64) -> u32 {
-    let _ = LOCALITY_SETS.insert(LocalityKey { chunk: 1, ..*key }, &EMPTY, u64::from(BPF_ANY));
+    let _ = LOCALITY_SETS.insert(chunk_key(key, 0), &EMPTY, u64::from(BPF_ANY));
     write_place(key, 0, reference(server));
     let entry = Locality { last_used: now, last_modified: now, length: 1, count: 1, ..Locality::default() };
     let _ = LOCALITY.insert(*key, entry, u64::from(BPF_ANY));
@@ -243,7 +254,7 @@ fn start_set(key: &LocalityKey, server: u32, now: u64) -> u32 {
 /// Writes one place of a set.
 #[inline(always)]
 fn write_place(key: &LocalityKey, place: u32, server: ServerReference) {
-    let key = LocalityKey { chunk: 1 + place / CHUNK, ..*key };
+    let key = chunk_key(key, place / CHUNK);
     if let Some(chunk) = LOCALITY_SETS.get_ptr_mut(key) {
         // SAFETY: as in `single`; the remainder keeps the index inside the chunk.
         unsafe { (*chunk).servers[(place % CHUNK) as usize] = server };

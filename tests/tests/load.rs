@@ -89,9 +89,9 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
     };
     let value = match map {
         "scratch" => Some("packet quoted quote request opened"),
-        "services" => {
-            Some("id version scheduler flags set_base set_length table_base table_length max_weight weight_step")
-        }
+        "services" => Some(
+            "id version scheduler flags set_base set_length table_base table_length max_weight weight_step started pad",
+        ),
         "destination_slots" => Some("destination weight"),
         "destinations" => Some("address port flags service epoch weight"),
         "destination_load" => Some("connections remote_active changes"),

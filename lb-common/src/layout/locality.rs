@@ -12,7 +12,8 @@ pub struct LocalityKey {
     pub address: Address,
     /// Service id.
     pub service: u32,
-    /// 0 for the entry itself; lblcr: 1 + number of the chunk of its set in `locality_sets`.
+    /// High 16 bits: [`Service::started`](super::Service::started). Low 16 bits: 0 for the entry itself; lblcr: 1 + number
+    /// of the chunk of its set in `locality_sets`.
     pub chunk: u32,
 }
 

@@ -64,6 +64,10 @@ pub struct Service {
     pub max_weight: i32,
     /// wrr: greatest common divisor of the positive weights, IPVS's `di`.
     pub weight_step: i32,
+    /// [`Self::version`] with which the scheduler began: what lblc and lblcr remember from before is not theirs.
+    pub started: u16,
+    /// Always 0.
+    pub pad: u16,
 }
 
 /// [`Service::flags`]: hash the source port too (`sh-port`).

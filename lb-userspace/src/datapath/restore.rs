@@ -101,6 +101,7 @@ impl<S: MapStore> Writer<S> {
         let state = ServiceState {
             virtual_service: Some(service),
             published: Some(value),
+            last_version: value.version,
             rewrite: self.findings.len() > found,
             table: table_runs,
             list,

@@ -104,6 +104,8 @@ pub(super) struct ServiceState {
     pub(super) virtual_service: Option<Virtual>,
     /// The entry in `services`; `None` when there is none.
     pub(super) published: Option<Service>,
+    /// The newest version that was published.
+    pub(super) last_version: u16,
     /// The set of the published version, head first.
     pub(super) list: Vec<Member>,
     /// Ids of all destinations, of the set and draining.

@@ -174,6 +174,7 @@ impl<S: MapStore> Writer<S> {
         if state.published.replace(value).is_none() {
             self.live += 1;
         }
+        state.last_version = value.version;
         state.rewrite = false;
         state.list.clone_from(&diff.list);
         for (owned, new) in [(&mut state.set, set), (&mut state.table, table)] {

@@ -52,9 +52,20 @@ impl<S: MapStore> Writer<S> {
         let same_list = state.published.is_some() && !state.rewrite && diff.edits.is_empty();
         let new_set = slots(&diff.list);
         let steps = WeightSteps::of(new_set.iter().map(|slot| slot.weight));
+        let previous = if state.published.is_none() && newer(state.last_version, word.version) {
+            // Without a cursor the word stays behind; no version may come twice.
+            state.last_version
+        } else if follows_word {
+            word.version
+        } else {
+            old.version
+        };
+        let version = previous.wrapping_add(1);
+        let goes_on = state.published.is_some() && scheduler == Some(desired.scheduler);
         let mut value = Service {
             id,
-            version: if follows_word { word.version } else { old.version }.wrapping_add(1),
+            version,
+            started: if goes_on { old.started } else { version },
             scheduler: desired.scheduler as u8,
             flags: if desired.hash_port { SERVICE_HASH_PORT } else { 0 }
                 | if desired.hash_fallback { SERVICE_HASH_FALLBACK } else { 0 },

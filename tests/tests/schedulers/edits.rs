@@ -3,8 +3,6 @@
 
 use anyhow::{Result, ensure};
 
-use lb_common::layout::{Locality, LocalityKey};
-
 use crate::{
     event::{Choice, Event},
     host,
@@ -27,10 +25,8 @@ impl World {
                 self.apply(None)
             }
             &Event::Switch { service, choice } => {
-                let starts = self.services[service].choice.scheduler != choice.scheduler;
                 self.switch(service, choice);
-                self.apply(None)?;
-                if starts { self.forget_service(service) } else { Ok(()) }
+                self.apply(None)
             }
             Event::Replace { service, choice, servers } => self.replace(*service, *choice, servers),
             &Event::Recreate { service } => self.recreate(service),
@@ -72,7 +68,6 @@ impl World {
     }
 
     fn replace(&mut self, service: usize, choice: Choice, servers: &[(u32, i32)]) -> Result<()> {
-        let starts = self.services[service].choice.scheduler != choice.scheduler;
         self.switch(service, choice);
         let wanted = |server| servers.iter().find(|(other, _)| *other == server).map(|(_, weight)| *weight);
         let list: Vec<u32> = self.services[service].model.list().iter().map(|server| server.id).collect();
@@ -87,20 +82,7 @@ impl World {
         for &(server, weight) in ascending.iter().filter(|(server, _)| !list.contains(server)) {
             self.add(service, server, weight);
         }
-        self.apply(None)?;
-        if starts { self.forget_service(service) } else { Ok(()) }
-    }
-
-    /// A scheduler that starts anew remembers nothing in IPVS. Nothing tells the BPF programs yet: they remember a
-    /// service's addresses while it is another scheduler's, or removed.
-    fn forget_service(&mut self, number: usize) -> Result<()> {
-        let id = self.datapath.service(&self.services[number].frontend)?.map(|service| service.id);
-        for (key, _) in self.datapath.entries::<LocalityKey, Locality>("locality")? {
-            if Some(key.service) == id {
-                self.datapath.remove::<_, Locality>("locality", key)?;
-            }
-        }
-        Ok(())
+        self.apply(None)
     }
 
     /// Deletes a service and creates it again: the scheduler starts anew, servers return with their connections.
@@ -123,7 +105,6 @@ impl World {
         for (server, weight) in servers {
             self.add(number, server, weight);
         }
-        self.apply(None)?;
-        self.forget_service(number)
+        self.apply(None)
     }
 }

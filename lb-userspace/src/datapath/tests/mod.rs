@@ -5,6 +5,7 @@ mod kernel;
 mod prefixes;
 mod restore;
 mod scenarios;
+mod started;
 mod words;
 
 use std::{net::IpAddr, time::Instant};
