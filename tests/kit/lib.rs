@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod api_server;
 pub mod cleanup;
+pub mod datapath;
 pub mod model;
 pub mod namespace;
 pub mod packets;

@@ -1,0 +1,69 @@
+//! Packets through one program by `BPF_PROG_TEST_RUN`.
+
+use anyhow::{Context, Result};
+use aya::{
+    Ebpf,
+    programs::{SchedClassifier, TestRun, TestRunOptions},
+};
+
+/// `TC_ACT_UNSPEC`: the packet goes on, translated or untouched.
+pub const NEXT: i32 = -1;
+/// `TC_ACT_SHOT`: dropped.
+pub const DROPPED: i32 = 2;
+/// `TC_ACT_REDIRECT`: sent out of the interface it came in by.
+pub const REDIRECTED: i32 = 7;
+
+/// What a program did with a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// [`NEXT`], [`DROPPED`], [`REDIRECTED`] or another `TC_ACT_` number.
+    pub verdict: i32,
+    /// The frame as the program left it.
+    pub frame: Vec<u8>,
+    /// How long it took; of several runs the mean.
+    pub nanoseconds: u64,
+}
+
+/// How to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// How often. Each run meets the frame as the one before left it.
+    pub repeat: u32,
+    /// Index of the interface that the packet is on; 1 is loopback.
+    pub interface: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { repeat: 1, interface: 1 }
+    }
+}
+
+/// Room for what a program may add to a frame: an ICMPv6 error's headers and quote.
+const GROWTH: usize = 512;
+/// `sizeof(struct __sk_buff)` up to and with `gso_size`; the kernel takes a shorter context than its own.
+const CONTEXT_BYTES: usize = 176;
+/// Offset of `ifindex` in `struct __sk_buff`.
+const CONTEXT_INTERFACE: usize = 40;
+
+/// Runs a tc program over a frame.
+pub(super) fn run(object: &Ebpf, name: &str, frame: &[u8], options: Options) -> Result<Run> {
+    let program: &SchedClassifier = object
+        .program(name)
+        .with_context(|| format!("the BPF object has no program {name}"))?
+        .try_into()
+        .with_context(|| format!("{name} is no tc program"))?;
+    let mut out = vec![0; frame.len() + GROWTH];
+    let mut context = [0; CONTEXT_BYTES];
+    context[CONTEXT_INTERFACE..CONTEXT_INTERFACE + 4].copy_from_slice(&options.interface.to_ne_bytes());
+    let run = program.test_run(TestRunOptions {
+        data_in: Some(frame),
+        data_out: Some(&mut out),
+        ctx_in: Some(&context),
+        repeat: options.repeat,
+        ..TestRunOptions::new()
+    });
+    let result = run.with_context(|| format!("BPF_PROG_TEST_RUN of {name} over {} bytes", frame.len()))?;
+    out.truncate(result.data_size_out as usize);
+    Ok(Run { verdict: result.return_value as i32, frame: out, nanoseconds: result.duration.as_nanos() as u64 })
+}

@@ -1,0 +1,70 @@
+//! The kit's datapath: a connection through the programs, from SYN to expiry.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use bpvs_tests::{
+    datapath::{Datapath, NEXT, Sizes, is_reply},
+    packets::{Packet, Tcp, flags, verify},
+};
+use lb_common::{address::Protocol, drops::Drop, layout::SweepResult, scheduler::Scheduler};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+
+fn plan(vip: &str, server: &str) -> Plan {
+    let frontend = Frontend { address: bare(vip).parse().unwrap(), port: 80, protocol: Protocol::Tcp };
+    let service = DesiredService {
+        origin: "test/web:80".to_owned(),
+        scheduler: Scheduler::RoundRobin,
+        hash_port: false,
+        hash_fallback: false,
+        destinations: vec![DesiredDestination { address: bare(server).parse().unwrap(), port: 8080, weight: 1 }],
+    };
+    Plan { services: [(frontend, service)].into(), ..Plan::default() }
+}
+
+fn a_connection_lives(client: &str, vip: &str, server: &str) -> Result<()> {
+    let mut datapath = Datapath::load(Sizes::default())?;
+    datapath.apply(&plan(vip, server)).unwrap();
+    let id = datapath.destination_of(bare(server).parse()?, 8080)?.unwrap();
+    let request = Packet::new(format!("{client}:40000").parse()?, format!("{vip}:80").parse()?);
+    let request = |flags| request.frame(&request.tcp(Tcp { flags, ..Tcp::default() }, b""));
+    let reply = Packet::new(format!("{server}:8080").parse()?, format!("{client}:40000").parse()?);
+    let reply = |flags| reply.frame(&reply.tcp(Tcp { flags, ..Tcp::default() }, b""));
+
+    let run = datapath.ingress(&request(flags::SYN))?;
+    assert_eq!(run.verdict, NEXT);
+    assert_eq!(verify(&run.frame)?.to, format!("{server}:8080").parse()?);
+    let run = datapath.egress(&reply(flags::SYN | flags::ACK))?;
+    assert_eq!(run.verdict, NEXT);
+    assert_eq!(verify(&run.frame)?.from, format!("{vip}:80").parse()?);
+    datapath.ingress(&request(flags::ACK))?;
+    assert_eq!(datapath.counts(id)?, (1, 0));
+    assert_eq!(datapath.traffic(id)?.connections, 1);
+    let connections = datapath.connections()?;
+    assert_eq!(connections.len(), 2);
+    assert_eq!(connections.iter().filter(|(_, value)| is_reply(value)).count(), 1);
+
+    datapath.age(Duration::from_secs(899))?;
+    assert_eq!(datapath.sweep(false)?, SweepResult { entries: 2, ..SweepResult::default() });
+    datapath.age(Duration::from_secs(2))?;
+    assert_eq!(datapath.sweep(false)?.expired, 1);
+    assert_eq!((datapath.counts(id)?, datapath.connections()?.len()), ((0, 0), 0));
+    assert_eq!(datapath.ingress(&request(flags::ACK))?.verdict, bpvs_tests::datapath::REDIRECTED);
+    assert_eq!(datapath.drops(Drop::NotSyn)?, 1);
+    Ok(())
+}
+
+#[test]
+fn an_ipv4_connection_lives_until_it_times_out() -> Result<()> {
+    a_connection_lives("10.10.0.2", "10.96.0.1", "10.1.0.9")
+}
+
+#[test]
+fn an_ipv6_connection_lives_until_it_times_out() -> Result<()> {
+    a_connection_lives("[fd00:10::2]", "[fd00:96::1]", "[fd00:1::9]")
+}
+
+/// An address without the brackets that IPv6 wears beside a port.
+fn bare(address: &str) -> &str {
+    address.trim_matches(['[', ']'])
+}
