@@ -2,38 +2,37 @@
 
 /// Room for the headers that are written into each packet: Ethernet, IPv6 and TCP are 74 bytes. The last bytes are
 /// never used: they let an offset be bounded by a mask.
-pub const TEMPLATE: usize = 136;
+pub(crate) const TEMPLATE: usize = 136;
 
 /// Bound of offsets into the template.
-pub const TEMPLATE_MASK: u32 = 127;
+pub(crate) const TEMPLATE_MASK: u32 = 127;
 
 /// Value of `bench_control`, one entry.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Control {
+pub(crate) struct Control {
     /// Number of the next flow, when they come in order.
-    pub next: u64,
+    pub(crate) next: u64,
     /// The headers of every packet, but for the client's address and port.
-    pub template: [u8; TEMPLATE],
+    pub(crate) template: [u8; TEMPLATE],
     /// Bytes of the template in use.
-    pub length: u32,
+    pub(crate) length: u32,
     /// Where the last four bytes of the client's address stand in the template.
-    pub address_at: u32,
+    pub(crate) address_at: u32,
     /// Where the client's port stands.
-    pub port_at: u32,
+    pub(crate) port_at: u32,
     /// One of [`IN_ORDER`], [`AT_RANDOM`].
-    pub order: u32,
+    pub(crate) order: u32,
     /// [`AT_RANDOM`]: how many flows there are, a power of two or not. 1 is one hot flow.
-    pub flows: u32,
+    pub(crate) flows: u32,
     /// Entry of `bench_targets` to run.
-    pub target: u32,
+    pub(crate) target: u32,
 }
 
 /// [`Control::order`]: each packet is of the next flow.
-#[allow(dead_code, reason = "the programs only ask whether it is the other one")]
-pub const IN_ORDER: u32 = 0;
+pub(crate) const IN_ORDER: u32 = 0;
 /// [`Control::order`]: each packet is of any of the flows.
-pub const AT_RANDOM: u32 = 1;
+pub(crate) const AT_RANDOM: u32 = 1;
 
 /// Entries of `bench_targets`.
-pub const TARGETS: usize = 4;
+pub(crate) const TARGETS: usize = 4;

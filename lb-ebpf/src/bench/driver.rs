@@ -32,14 +32,14 @@ const FIRST_PORT: u32 = 1024;
 
 /// The control entry.
 #[inline(always)]
-pub fn control() -> Option<&'static mut Control> {
+pub(crate) fn control() -> Option<&'static mut Control> {
     // SAFETY: an array value stays mapped; one program runs at a time, and user space writes between runs.
     CONTROL.get_ptr_mut(0).map(|control| unsafe { &mut *control })
 }
 
 /// Number of the flow that this run is about.
 #[inline(always)]
-pub fn flow(control: &mut Control) -> u32 {
+pub(crate) fn flow(control: &mut Control) -> u32 {
     if control.order == AT_RANDOM {
         // SAFETY: the helper takes no arguments and has no preconditions.
         let random = unsafe { bpf_get_prandom_u32() };

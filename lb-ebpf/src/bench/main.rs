@@ -3,6 +3,7 @@
 #![no_std]
 #![no_main]
 
+#[allow(dead_code, reason = "each side uses a part of what both share")]
 mod control;
 mod driver;
 mod tables;
