@@ -52,14 +52,15 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
         return TABLE_FULL;
     };
     let now = now();
+    let key = &packet.key;
+    if let Some(old) = old {
+        // Gone also if nothing takes its place, as in IPVS, which lets it expire before it schedules.
+        old.close(key);
+    }
     let Some(destination) = DESTINATIONS_MAP.get(server) else { return no_destination() };
     if server == 0 || destination.service != service.id {
         // An id that changed hands under this packet: nobody's server until the client tries again.
         return no_destination();
-    }
-    let key = &packet.key;
-    if let Some(old) = old {
-        old.close(key);
     }
 
     opened.hairpin = destination.address == key.source;

@@ -12,7 +12,7 @@ use lb_common::{
         ServerReference, Service,
     },
     scheduler::{
-        locality::{REPLICATION_EXPIRY_NS, SetMaximum, SetMinimum, busy, may_be_busy},
+        locality::{FORGET_NS, REPLICATION_EXPIRY_NS, SetMaximum, SetMinimum, busy, may_be_busy},
         scan::{Candidate, Rule},
     },
 };
@@ -23,6 +23,12 @@ use crate::{
 };
 
 const CHUNK: u32 = LOCALITY_CHUNK as u32;
+
+/// True if an entry has not been used for so long that IPVS would have forgotten it.
+#[inline(always)]
+fn is_forgotten(entry: &Locality, now: u64) -> bool {
+    now.wrapping_sub(entry.last_used) as i64 >= FORGET_NS as i64
+}
 
 /// A remembered server and whether it is still in its service.
 #[inline(always)]
@@ -53,11 +59,13 @@ pub fn single(service: &Service, request: &Request) -> u32 {
     let mut remembered = Candidate::default();
     if let Some(entry) = entry {
         // SAFETY: map values stay mapped while the program runs; words are written whole.
-        let server = unsafe {
+        let (server, forgotten) = unsafe {
+            let forgotten = is_forgotten(&*entry, request.now);
             (*entry).last_used = request.now;
-            (*entry).server
+            ((*entry).server, forgotten)
         };
-        if let Some((server, true)) = recall(server, service.id)
+        if !forgotten
+            && let Some((server, true)) = recall(server, service.id)
             && server.weight > 0
         {
             if !may_be_busy(&server) {
@@ -148,14 +156,15 @@ static EMPTY: LocalityChunk = LocalityChunk { servers: [ServerReference { destin
 
 struct Membership {
     key: LocalityKey,
-    wanted: u32,
+    wanted: ServerReference,
     found: u32,
 }
 
 unsafe extern "C" fn compare_place(place: u32, state: *mut Membership) -> c_long {
     // SAFETY: as in `weigh_place`.
     let state = unsafe { &mut *state };
-    if place_of(&mut state.key, place).destination == state.wanted {
+    // An id alone could be that of a server long gone, whose id another one got.
+    if place_of(&mut state.key, place) == state.wanted {
         state.found = 1;
         return 1;
     }
@@ -166,6 +175,7 @@ unsafe extern "C" fn compare_place(place: u32, state: *mut Membership) -> c_long
 #[inline(never)]
 fn add_to_set(key: &LocalityKey, entry: &mut Locality, server: u32, now: u64) -> u32 {
     let length = bounded(entry.length);
+    let server = reference(server);
     let mut membership = Membership { key: *key, wanted: server, found: 0 };
     repeat(length, compare_place, &mut membership);
     if membership.found != 0 || length >= MAX_DESTINATIONS_PER_SERVICE {
@@ -176,7 +186,7 @@ fn add_to_set(key: &LocalityKey, entry: &mut Locality, server: u32, now: u64) ->
         let chunk_key = LocalityKey { chunk: 1 + length / CHUNK, ..*key };
         let _ = LOCALITY_SETS.insert(chunk_key, &EMPTY, u64::from(BPF_ANY));
     }
-    write_place(key, length, reference(server));
+    write_place(key, length, server);
     entry.length = length.wrapping_add(1);
     entry.count = entry.count.wrapping_add(1);
     entry.last_modified = now;
@@ -187,15 +197,12 @@ fn add_to_set(key: &LocalityKey, entry: &mut Locality, server: u32, now: u64) ->
 #[inline(never)]
 pub fn replicated(service: &Service, request: &Request) -> u32 {
     let key = LocalityKey { address: request.destination, service: service.id, chunk: 0 };
-    let Some(entry) = LOCALITY.get_ptr_mut(key) else {
-        let chosen = scan(service, Rule::WeightedLeast).chosen();
-        if chosen != 0 {
-            start_set(&key, chosen, request.now);
-        }
-        return chosen;
-    };
+    let Some(entry) = LOCALITY.get_ptr_mut(key) else { return first_of_set(service, &key, request.now) };
     // SAFETY: as in `single`.
     let entry = unsafe { &mut *entry };
+    if is_forgotten(entry, request.now) {
+        return first_of_set(service, &key, request.now);
+    }
     entry.last_used = request.now;
     let mut server = Candidate::default();
     minimum_of_set(&key, entry, &mut server, request.now);
@@ -209,6 +216,16 @@ pub fn replicated(service: &Service, request: &Request) -> u32 {
     let chosen = scan.chosen();
     if chosen != 0 {
         add_to_set(&key, entry, chosen, request.now);
+    }
+    chosen
+}
+
+/// Chooses a server for an address that has no set, which begins with it.
+#[inline(never)]
+fn first_of_set(service: &Service, key: &LocalityKey, now: u64) -> u32 {
+    let chosen = scan(service, Rule::WeightedLeast).chosen();
+    if chosen != 0 {
+        start_set(key, chosen, now);
     }
     chosen
 }

@@ -131,8 +131,12 @@ unsafe extern "C" fn visit_connection(
     let state = entry.state();
     if state.has(ConnectionState::REPLY) {
         // Its request entry speaks for both, unless that is gone.
-        if connection_idle(&entry, sweep.now) && Entry::find(&entry.other_key(key.protocol)).is_none() {
-            let _ = CONNECTIONS.remove(key);
+        if connection_idle(&entry, sweep.now)
+            && Entry::find(&entry.other_key(key.protocol)).is_none()
+            && CONNECTIONS.remove(key).is_ok()
+        {
+            // Only what was still there: the kernel also shows an entry that was removed with the one before it in
+            // the same bucket.
             sweep.orphans += 1;
         }
         return 0;

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use aya::Ebpf;
 use lb_common::{
     address::{Address, Port},
@@ -109,6 +109,15 @@ impl Datapath {
     /// [`Self::apply`] at a time of the caller's choice: slots that were freed a second before are written again.
     pub fn apply_at(&mut self, plan: &Plan, now: Instant) -> Result<Summary, Vec<ApplyError>> {
         self.writer.apply(plan, now)
+    }
+
+    /// Gives a frontend's service another address, as services on a firewall mark have several in IPVS: same
+    /// destinations, same counts. To be repeated after each apply that changes the service; the writer knows nothing
+    /// of it.
+    pub fn publish_as(&mut self, frontend: &Frontend, address: IpAddr) -> Result<()> {
+        let Some(value) = self.service(frontend)? else { bail!("{frontend:?} is not programmed") };
+        let key = ServiceKey { address: Address::from(address), ..key(frontend) };
+        Ok(self.writer.store_mut().set_service(&key, &value)?)
     }
 
     /// A frame from a client's side.
@@ -241,12 +250,7 @@ impl Datapath {
 
     /// The `services` entry of a frontend.
     pub fn service(&self, frontend: &Frontend) -> Result<Option<Service>> {
-        let key = ServiceKey {
-            address: Address::from(frontend.address),
-            port: Port::new(frontend.port),
-            protocol: frontend.protocol as u8,
-            pad: 0,
-        };
+        let key = key(frontend);
         Ok(self.writer.store().services()?.into_iter().find(|(found, _)| *found == key).map(|(_, value)| value))
     }
 
@@ -287,6 +291,16 @@ impl Datapath {
         tables::set(&mut self.object, map, index, value)
     }
 
+    /// Writes an entry of a hash map.
+    pub fn insert<K: bytemuck::Pod, V: bytemuck::Pod>(&mut self, map: &str, key: K, value: V) -> Result<()> {
+        tables::insert(&mut self.object, map, key, value)
+    }
+
+    /// Deletes an entry of a hash map with values of `V`.
+    pub fn remove<K: bytemuck::Pod, V: bytemuck::Pod>(&mut self, map: &str, key: K) -> Result<()> {
+        tables::remove::<K, V>(&mut self.object, map, key)
+    }
+
     /// All entries of a hash map, in no order.
     pub fn entries<K: bytemuck::Pod, V: bytemuck::Pod>(&self, map: &str) -> Result<Vec<(K, V)>> {
         tables::entries(&self.object, map)
@@ -295,6 +309,15 @@ impl Datapath {
     /// Pins every map into a folder of a BPF file system; their names, sorted.
     pub fn pin_maps(&self, folder: &Path) -> Result<Vec<String>> {
         tables::pin_all(&self.object, folder)
+    }
+}
+
+fn key(frontend: &Frontend) -> ServiceKey {
+    ServiceKey {
+        address: Address::from(frontend.address),
+        port: Port::new(frontend.port),
+        protocol: frontend.protocol as u8,
+        pad: 0,
     }
 }
 

@@ -78,3 +78,7 @@ impl SetMaximum {
 
 /// How long lblcr keeps a set unchanged before it takes the most loaded server out: `lblcr_expiration`, nanoseconds.
 pub const REPLICATION_EXPIRY_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+/// How long an address that nobody asks for is remembered: `lblc_expiration`, `lblcr_expiration`, nanoseconds. IPVS's
+/// timer forgets up to half an hour later.
+pub const FORGET_NS: u64 = 24 * 3600 * 1_000_000_000;

@@ -10,7 +10,7 @@ mod service;
 pub use footprint::{Footprint, assert_clean, attached, check_clean};
 pub use log::Log;
 pub use manifests::Manifests;
-pub use pins::reap_leftovers;
+pub use pins::{Folder as PinFolder, reap_leftovers};
 pub use service::ServiceManifest;
 
 use std::ffi::OsString;

@@ -9,7 +9,10 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount as mount_file_system};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
-use crate::namespace::is_alive;
+use crate::{
+    cleanup::{self, Guard},
+    namespace::is_alive,
+};
 
 const PARENT: &str = "/sys/fs";
 const ROOT: &str = "/sys/fs/bpf";
@@ -44,6 +47,35 @@ pub(super) fn unpin(path: &Path) -> Result<()> {
         return Ok(());
     }
     fs::remove_dir_all(path).with_context(|| format!("removing {}", path.display()))
+}
+
+/// A pin folder of a test, removed with all in it when dropped.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    _guard: Guard,
+}
+
+impl Folder {
+    /// A new, empty folder.
+    pub fn new() -> Result<Self> {
+        mount()?;
+        let path = new_path();
+        let gone = path.clone();
+        let make = || fs::create_dir(&path).with_context(|| format!("making {}", path.display()));
+        let undo = move || {
+            if let Err(error) = unpin(&gone) {
+                eprintln!("{error:#}");
+            }
+        };
+        let ((), guard) = cleanup::create(format!("pin folder {}", path.display()), make, undo)?;
+        Ok(Self { path, _guard: guard })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// Removes the pin folders of tests whose process is dead. Returns them.

@@ -69,10 +69,11 @@ pub(super) fn get_per_cpu<V: Pod>(object: &Ebpf, name: &str, index: u32) -> Resu
     Ok(values.iter().map(|value| value.0).collect())
 }
 
-/// Pins every map of the object into a folder of a BPF file system; their names, sorted.
+/// Pins every named map of the object into a folder of a BPF file system; their names, sorted.
 pub(super) fn pin_all(object: &Ebpf, folder: &std::path::Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for (name, map) in object.maps() {
+    // The compiler's constants are a map too, with a name that no pin can have.
+    for (name, map) in object.maps().filter(|(name, _)| !name.starts_with('.')) {
         let data = match map {
             Map::Array(data) | Map::HashMap(data) | Map::LruHashMap(data) | Map::PerCpuArray(data) => data,
             _ => anyhow::bail!("map `{name}` is of a type that this kit does not know: add it"),

@@ -1,0 +1,28 @@
+//! The schedulers three times over, on the same random events: the BPF programs by test run, `lb-common`'s code on the
+//! host, and the kit's independent model. Every decision and every count must agree after every event.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `random` | numbers from a seed |
+//! | `tcp_states` | the specification's table of TCP states |
+//! | `host` | a director made of `lb-common`'s schedulers |
+//! | `event` | what can happen, in words |
+//! | `world` | the three side by side |
+//! | `packets` | what packets do in it |
+//! | `edits` | what edits of the plan do in it |
+//! | `histories` | the tests on random events |
+//! | `recorded` | what Linux IPVS answered, replayed through the programs |
+//! | `large` | services as large as can be |
+//! | `sweep` | expiry, recount, a full table |
+
+mod edits;
+mod event;
+mod histories;
+mod host;
+mod large;
+mod packets;
+mod random;
+mod recorded;
+mod sweep;
+mod tcp_states;
+mod world;
