@@ -55,7 +55,8 @@ fn icmp_error(frame: Frame, packet: &Packet, quoted: &mut Packet) -> i32 {
         return NEXT;
     }
     let Some(entry) = Entry::find(&nat::quoted_key(quoted)) else { return NEXT };
-    if !entry.state().has(ConnectionState::REPLY) {
+    let state = entry.state();
+    if !state.has(ConnectionState::REPLY) || state.has(ConnectionState::HAIRPIN) {
         return NEXT;
     }
     let reply = Rewrite::of(entry.value());

@@ -2,6 +2,7 @@
 
 use aya_ebpf::bindings::BPF_ANY;
 use lb_common::{
+    address::Protocol,
     layout::{FragmentKey, FragmentPorts},
     packet::{Kind, Packet},
 };
@@ -30,9 +31,26 @@ pub fn remember(packet: &Packet) {
     let _ = FRAGMENTS.insert(key(packet), ports, u64::from(BPF_ANY));
 }
 
-/// Gives a later fragment the ports of its first; false if that was not seen.
+/// Gives a later fragment the ports of its first, and its protocol if only that tells; false if that was not seen.
 #[inline(always)]
 pub fn recall(packet: &mut Packet) -> bool {
+    if Protocol::from_number(packet.key.protocol).is_some() {
+        return recall_ports(packet);
+    }
+    // Behind an extension header: the protocol is one of three.
+    let named = packet.key.protocol;
+    for protocol in Protocol::ALL {
+        packet.key.protocol = protocol as u8;
+        if recall_ports(packet) {
+            return true;
+        }
+    }
+    packet.key.protocol = named;
+    false
+}
+
+#[inline(always)]
+fn recall_ports(packet: &mut Packet) -> bool {
     // SAFETY: the value is copied at once; a concurrent reuse of the slot could only give another datagram's ports,
     // whose key would not have matched.
     match unsafe { FRAGMENTS.get(key(packet)) } {

@@ -15,9 +15,6 @@ use lb_common::{
 /// checksum from the device must not follow. Older kernels refuse the flag.
 const BPF_F_IPV6: u64 = 1 << 7;
 
-/// Offsets into a packet stay below 64 KiB; the mask tells the verifier.
-const MAX_OFFSET: u32 = 0xffff;
-
 /// The packet of a tc program.
 #[derive(Clone, Copy)]
 pub struct Frame(*mut __sk_buff);
@@ -97,8 +94,7 @@ impl Bytes for Frame {
         }
         let mut bytes = [0; N];
         // SAFETY: the helper writes at most N bytes to `bytes`, and checks the packet's bounds itself.
-        let result =
-            unsafe { bpf_skb_load_bytes(self.0.cast(), offset & MAX_OFFSET, bytes.as_mut_ptr().cast(), N as u32) };
+        let result = unsafe { bpf_skb_load_bytes(self.0.cast(), offset, bytes.as_mut_ptr().cast(), N as u32) };
         if result == 0 { Some(bytes) } else { None }
     }
 }
@@ -107,14 +103,14 @@ impl Editor for Frame {
     #[inline(always)]
     fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N]) -> Result<(), Refused> {
         // SAFETY: the helper reads N bytes from `bytes`, and checks the packet's bounds itself.
-        let result = unsafe { bpf_skb_store_bytes(self.0, offset & MAX_OFFSET, bytes.as_ptr().cast(), N as u32, 0) };
+        let result = unsafe { bpf_skb_store_bytes(self.0, offset, bytes.as_ptr().cast(), N as u32, 0) };
         check(result)
     }
 
     #[inline(always)]
     fn fix_network(&mut self, offset: u32, difference: Difference) -> Result<(), Refused> {
         // SAFETY: the helper checks the packet's bounds; size 0 means that the last value is a difference.
-        check(unsafe { bpf_l3_csum_replace(self.0, offset & MAX_OFFSET, 0, difference.0.into(), 0) })
+        check(unsafe { bpf_l3_csum_replace(self.0, offset, 0, difference.0.into(), 0) })
     }
 
     #[inline(always)]
@@ -128,12 +124,11 @@ impl Editor for Frame {
         }
         let replace = |flags| {
             // SAFETY: as above.
-            unsafe { bpf_l4_csum_replace(self.0, offset & MAX_OFFSET, 0, difference.0.into(), flags) }
+            unsafe { bpf_l4_csum_replace(self.0, offset, 0, difference.0.into(), flags) }
         };
-        if field.pseudo_header && matches!(field.family, Family::V6) {
-            if replace(flags | BPF_F_IPV6) == 0 {
-                return Ok(());
-            }
+        let v6_addresses = field.pseudo_header && matches!(field.family, Family::V6);
+        if v6_addresses && replace(flags | BPF_F_IPV6) == 0 {
+            return Ok(());
         }
         check(replace(flags))
     }

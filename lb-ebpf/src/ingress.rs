@@ -91,7 +91,10 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i3
     let rewrite = Rewrite::of(entry.value());
     let hairpin = entry.state().has(ConnectionState::HAIRPIN);
     entry.touch(now());
-    entry.advance(protocol, packet, Direction::In, &settings.timeouts);
+    // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
+    if !matches!(packet.kind, Kind::LaterFragment) {
+        entry.advance(protocol, packet, Direction::In, &settings.timeouts);
+    }
     count::request(entry.value().server, packet.length);
     forward(frame, packet, &rewrite, hairpin)
 }
@@ -160,16 +163,23 @@ fn forward(frame: Frame, packet: &Packet, rewrite: &Rewrite, hairpin: bool) -> i
 }
 
 /// An ICMP error from the client's side about a reply: its receiver is the real server, which must see what it sent.
+/// One about a hairpin's packet comes in here whichever of the two it is about, and turns round as the packet did.
 #[inline(never)]
 fn icmp_error(frame: Frame, packet: &Packet, quoted: &mut Packet) -> i32 {
     if !parse_quoted(frame, packet, quoted) {
         return NEXT;
     }
     let Some(entry) = Entry::find(&nat::quoted_key(quoted)) else { return NEXT };
-    if entry.state().has(ConnectionState::REPLY) {
+    let state = entry.state();
+    let hairpin = state.has(ConnectionState::HAIRPIN);
+    if state.has(ConnectionState::REPLY) && !hairpin {
         return NEXT;
     }
-    let request = Rewrite::of(entry.value());
-    let to = ErrorRewrite { source: packet.key.source, destination: request.destination, quoted: request.reversed() };
-    translate_error(frame, packet, quoted, &to)
+    let onward = Rewrite::of(entry.value());
+    let source = if hairpin { onward.source } else { packet.key.source };
+    let to = ErrorRewrite { source, destination: onward.destination, quoted: onward.reversed() };
+    match translate_error(frame, packet, quoted, &to) {
+        NEXT if hairpin => respond::turn_round(frame),
+        verdict => verdict,
+    }
 }

@@ -181,7 +181,7 @@ fn add_to_set(key: &LocalityKey, entry: &mut Locality, server: u32, now: u64) ->
     if membership.found != 0 || length >= MAX_DESTINATIONS_PER_SERVICE {
         return 0;
     }
-    if length % CHUNK == 0 {
+    if length.is_multiple_of(CHUNK) {
         // A new chunk starts empty: one of an evicted set may linger.
         let chunk_key = LocalityKey { chunk: 1 + length / CHUNK, ..*key };
         let _ = LOCALITY_SETS.insert(chunk_key, &EMPTY, u64::from(BPF_ANY));

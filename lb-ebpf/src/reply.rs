@@ -1,6 +1,13 @@
 //! A packet from a real server: the frontend's address goes in front of it.
 
-use lb_common::{address::Protocol, layout::ConnectionState, nat::Rewrite, packet::Packet, tcp, tcp::Direction};
+use lb_common::{
+    address::Protocol,
+    layout::ConnectionState,
+    nat::Rewrite,
+    packet::{Kind, Packet},
+    tcp,
+    tcp::Direction,
+};
 
 use crate::{
     connections::{self, Entry},
@@ -25,6 +32,10 @@ pub fn run(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> 
 /// True if the packet can change nothing about the connection, so that its request entry need not be looked up.
 #[inline(always)]
 fn is_settled(packet: &Packet, protocol: Protocol, state: ConnectionState) -> bool {
+    // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
+    if matches!(packet.kind, Kind::LaterFragment) {
+        return true;
+    }
     match protocol {
         // The state machine has one state; the clocks of both entries count.
         Protocol::Udp => true,

@@ -142,7 +142,8 @@ fn write_reset(frame: Frame, packet: &Packet) -> Option<()> {
     } else {
         let headers = packet.transport - packet.network + u32::from(segment[12] >> 4) * 4;
         let fin = u32::from(packet.signal & tcp::FLAG_FIN != 0);
-        let consumed = packet.length.wrapping_sub(headers).wrapping_add(fin);
+        let length = if packet.length == 0 { frame.len().wrapping_sub(packet.network) } else { packet.length };
+        let consumed = length.wrapping_sub(headers).wrapping_add(fin);
         answer[8..12].copy_from_slice(&sequence.wrapping_add(consumed).to_be_bytes());
         answer[13] = tcp::FLAG_RST | tcp::FLAG_ACK;
     }

@@ -5,7 +5,7 @@ use lb_common::{
     address::Address,
     drops::Drop,
     nat::{self, Rewrite},
-    packet::{Packet, parse_ethernet, parse_network},
+    packet::{self, Packet, parse_ethernet},
 };
 
 use crate::{
@@ -23,7 +23,7 @@ pub fn parse(frame: Frame, packet: &mut Packet) -> bool {
 /// Parses the packet that an ICMP error quotes.
 #[inline(never)]
 pub fn parse_quoted(frame: Frame, error: &Packet, quoted: &mut Packet) -> bool {
-    parse_network(&frame, error.family, error.transport + 8, true, quoted).is_ok()
+    packet::parse_quoted(&frame, error, quoted).is_ok()
 }
 
 /// Writes a translation.

@@ -1,2 +1,5 @@
-//! bpvs.
-fn main() {}
+//! The binary `bpvs`; everything is in the library.
+
+fn main() -> std::process::ExitCode {
+    lb_userspace::cli::main()
+}

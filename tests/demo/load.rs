@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bpvs_tests::agent::{Agent, Manifests};
 use bpvs_tests::sequences::WEIGHTS;
 use bpvs_tests::topology::Topology;
@@ -20,8 +20,6 @@ const RATE: u32 = 150;
 /// Connections that the effect of a change is judged by: four rounds of wrr.
 const WINDOW: u64 = 60;
 const ROUND: u64 = 15;
-/// Weights while server 5 is drained.
-const DRAINED: [i32; 5] = [1, 2, 3, 4, 0];
 /// The whole load ends by itself after this.
 const LIMIT: Duration = Duration::from_secs(120);
 const SLOW: Duration = Duration::from_secs(20);
@@ -40,30 +38,70 @@ struct Load {
 pub(crate) fn run(topology: &Topology, agent: &Agent<'_>, manifests: &Manifests, screen: &mut Screen) -> Result<()> {
     screen.heading("under load: two clients opening connections, three streams, 30 held connections");
     let mut load = Load::start(topology)?;
+    // The hard cases: a server that a stream is on is drained, and another one is removed.
+    let (drained, removed) = (load.streams[0].1.server, load.streams[2].1.server);
+    ensure!(drained != removed, "both streams over IPv4 are on server {drained}: round robin does not turn");
+    let mut weights = WEIGHTS;
+    let original = manifests.read(MANIFEST)?;
 
-    manifests.edit(MANIFEST, |text| text.replace("bpvs.io/scheduler: rr", "bpvs.io/scheduler: wrr"))?;
+    let wrr = original.replace("bpvs.io/scheduler: rr", "bpvs.io/scheduler: wrr");
+    manifests.edit(MANIFEST, |_| wrr.clone())?;
     load.until_listed(agent, "scheduler wrr", |scheduler, _| scheduler == "wrr")?;
-    load.share(screen, "scheduler rr -> wrr", &WEIGHTS)?;
+    load.share(screen, "scheduler rr -> wrr", &weights)?;
     load.alive(screen, "after the scheduler changed")?;
 
-    load.weight(agent, manifests, "server-5=5", "server-5=0")?;
-    load.share(screen, "weight of server 5 -> 0", &DRAINED)?;
-    load.alive(screen, "with their server drained")?;
+    let weight = std::mem::replace(&mut weights[usize::from(drained) - 1], 0);
+    let less = wrr.replace(&format!("server-{drained}={weight}"), &format!("server-{drained}=0"));
+    manifests.edit(MANIFEST, |_| less.clone())?;
+    load.until_listed(agent, "a weight of 0", |_, weights| weights.get(&drained) == Some(&0))?;
+    load.share(screen, &format!("weight of server {drained} -> 0, a stream is on it"), &weights)?;
+    load.alive(screen, "with a server drained")?;
+
+    weights[usize::from(removed) - 1] = 0;
+    manifests.edit(MANIFEST, |text| without_endpoint(text, removed))?;
+    load.until_listed(agent, "a server less", |_, weights| !weights.contains_key(&removed))?;
+    load.share(screen, &format!("server {removed} removed, a stream is on it"), &weights)?;
+    load.alive(screen, "with a server removed")?;
 
     agent.kill()?;
-    load.share(screen, "bpvs run killed with SIGKILL", &DRAINED)?;
+    load.share(screen, "bpvs run killed with SIGKILL", &weights)?;
     load.alive(screen, "without an agent")?;
 
     let begin = Instant::now();
     agent.start()?;
     let took = begin.elapsed().as_secs_f64();
-    load.share(screen, &format!("bpvs run started again, ready in {took:.1} s"), &DRAINED)?;
+    load.share(screen, &format!("bpvs run started again, ready in {took:.1} s"), &weights)?;
     load.alive(screen, "after the restart")?;
 
-    load.weight(agent, manifests, "server-5=0", "server-5=5")?;
-    load.share(screen, "weight of server 5 -> 5, by the new agent", &WEIGHTS)?;
+    manifests.edit(MANIFEST, |_| wrr.clone())?;
+    load.until_listed(agent, "all servers again", |_, weights| {
+        weights.len() == WEIGHTS.len() && weights.get(&drained) == Some(&weight)
+    })?;
+    load.share(screen, "both put back, by the new agent", &WEIGHTS)?;
+    load.alive(screen, "at the end")?;
 
     load.finish(screen)
+}
+
+/// The manifest without a server's entry in each EndpointSlice.
+fn without_endpoint(manifest: &str, server: u16) -> String {
+    let name = format!("    name: server-{server}");
+    let (mut kept, mut entry) = (String::new(), String::new());
+    let mut flush = |entry: &mut String| {
+        if !entry.lines().any(|line| line == name) {
+            kept.push_str(entry);
+        }
+        entry.clear();
+    };
+    for line in manifest.lines() {
+        if line.starts_with("- addresses:") || line == "---" {
+            flush(&mut entry);
+        }
+        entry.push_str(line);
+        entry.push('\n');
+    }
+    flush(&mut entry);
+    kept
 }
 
 impl Load {
@@ -72,7 +110,6 @@ impl Load {
         let (v4, v6) = (SocketAddr::new(v4, TCP), SocketAddr::new(v6, TCP));
         let (pod, outside, node) =
             (&topology.clients[0].namespace, &topology.external.namespace, &topology.node.namespace);
-        // Until one of them is on server 5, the one that is drained later.
         let mut streams = Vec::new();
         for (who, from, to) in [("pod", pod, v4), ("outside", outside, v6), ("node", node, v4)] {
             streams.push((who, Stream::start(from, None, to, 2_000_000, LIMIT)?));
@@ -104,12 +141,6 @@ impl Load {
         })?;
         // The connection that was being opened may be older than the change.
         self.pod.advance(2, SLOW)
-    }
-
-    fn weight(&self, agent: &Agent<'_>, manifests: &Manifests, from: &str, to: &str) -> Result<()> {
-        manifests.edit(MANIFEST, |text| text.replace(from, to))?;
-        let weight: i32 = to.rsplit('=').next().unwrap_or_default().parse()?;
-        self.until_listed(agent, to, |_, weights| weights.get(&5) == Some(&weight))
     }
 
     /// Checks where the pod's next connections go: by these weights, in whole rounds.
@@ -201,7 +232,7 @@ fn by_weight(total: u64, weights: &[i32]) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::follows;
+    use super::{follows, without_endpoint};
 
     #[test]
     fn shares_by_weight_are_told_from_equal_ones() {
@@ -210,5 +241,17 @@ mod tests {
         assert!(follows(&share([5, 9, 12, 16, 19]), &[1, 2, 3, 4, 5]));
         assert!(!follows(&share([12, 12, 12, 12, 12]), &[1, 2, 3, 4, 5]));
         assert!(!follows(&share([6, 12, 18, 23, 1]), &[1, 2, 3, 4, 0]));
+    }
+
+    #[test]
+    fn an_endpoint_is_cut_out_of_every_slice() {
+        let entry = |n| format!("- addresses:\n  - 10.1.1.{n}\n  targetRef:\n    name: server-{n}\n");
+        let text = |entries: &str| {
+            format!("metadata:\n  name: server-2\n---\nendpoints:\n{entries}---\nendpoints:\n{entries}")
+        };
+        let all = text(&[entry(1), entry(2), entry(3)].concat());
+        assert_eq!(without_endpoint(&all, 2), text(&[entry(1), entry(3)].concat()));
+        assert_eq!(without_endpoint(&all, 3), text(&[entry(1), entry(2)].concat()));
+        assert_eq!(without_endpoint(&all, 4), all);
     }
 }

@@ -70,7 +70,7 @@ fn clippy_ebpf(chain: &Chain) -> Result<()> {
         install_system_clippy(&clippy)?;
     }
     let folder = workspace::ebpf_folder();
-    let mut command = chain.cargo()?;
+    let mut command = chain.command(&clippy)?;
     command
         .args(["clippy", "--locked", "--target", build_ebpf::TARGET, "-Z", "build-std=core", "--release"])
         .arg("--target-dir")

@@ -57,10 +57,11 @@ impl Difference {
         Self((sum as u32).wrapping_add((sum >> 32) as u32))
     }
 
-    /// A checksum field (native load) after this change: RFC 1624, equation 3.
+    /// A checksum field (native load) after this change: RFC 1624, equation 3. Complemented as a whole word, as the
+    /// kernel does: the result is never 0xffff, which no sender computes either.
     #[inline(always)]
     pub const fn update(self, field: u16) -> u16 {
-        !fold(Self(!field as u32 & 0xffff).add(self.0).0)
+        !fold(Self(!(field as u32)).add(self.0).0)
     }
 }
 

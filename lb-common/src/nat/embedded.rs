@@ -1,8 +1,8 @@
 //! ICMP errors: the outer addresses, and the packet that the error quotes, follow the connection's translation.
 
 use super::{
-    Editor, Field, Refused, Rewrite, address_difference, checksum::Difference, fix_icmp_addresses, port_difference,
-    sum_offset, write_addresses, write_ports,
+    Editor, Field, Refused, Rewrite, SCTP_CHECKSUM, address_difference, checksum::Difference, fix_icmp_addresses,
+    port_difference, sctp_checksum, sum_offset, write_addresses, write_ports,
 };
 use crate::{
     address::Address,
@@ -36,7 +36,7 @@ pub fn apply_embedded<E: Editor + ?Sized>(
 
     let inner_addresses = address_difference(&inner.key, inner_to);
     let inner_ports = port_difference(&inner.key, inner_to);
-    let quoted_sum = fix_quoted_sum(editor, inner, inner_addresses.and(inner_ports))?;
+    let quoted_sum = fix_quoted_sum(editor, outer, inner, inner_addresses.and(inner_ports), inner_to)?;
     write_addresses(editor, inner.network, inner.family, &inner.key, inner_to, inner_addresses)?;
     write_ports(editor, inner.transport, &inner.key, inner_to)?;
 
@@ -56,13 +56,18 @@ pub fn apply_embedded<E: Editor + ?Sized>(
 #[inline(always)]
 fn fix_quoted_sum<E: Editor + ?Sized>(
     editor: &mut E,
+    outer: &Packet,
     inner: &Packet,
     change: Difference,
+    to: &Rewrite,
 ) -> Result<Difference, Refused> {
     let Some(offset) = sum_offset(inner.key.protocol) else {
-        return Ok(Difference::ZERO);
+        return fix_quoted_sctp(editor, outer, inner, to);
     };
     let offset = inner.transport + offset;
+    if !outer.reaches(offset + 2) {
+        return Ok(Difference::ZERO);
+    }
     let Some(bytes) = editor.read::<2>(offset) else {
         return Ok(Difference::ZERO);
     };
@@ -77,6 +82,24 @@ fn fix_quoted_sum<E: Editor + ?Sized>(
     };
     editor.store(offset, new.to_ne_bytes())?;
     Ok(Difference::ZERO.half(old, new))
+}
+
+/// The same for SCTP, whose change follows from the ports and the length that the quoted IP header states.
+#[inline(always)]
+fn fix_quoted_sctp<E: Editor + ?Sized>(
+    editor: &mut E,
+    outer: &Packet,
+    inner: &Packet,
+    to: &Rewrite,
+) -> Result<Difference, Refused> {
+    let offset = inner.transport + SCTP_CHECKSUM;
+    match sctp_checksum(editor, inner, to) {
+        Some((old, new)) if outer.reaches(offset + 4) => {
+            editor.store(offset, new.to_le_bytes())?;
+            Ok(Difference::ZERO.word(u32::from_ne_bytes(old.to_le_bytes()), u32::from_ne_bytes(new.to_le_bytes())))
+        }
+        _ => Ok(Difference::ZERO),
+    }
 }
 
 /// The key under which a quoted packet's connection is found: the quoted packet went the other way.

@@ -181,19 +181,28 @@ fn write_ports<E: Editor + ?Sized>(
     Ok(())
 }
 
-/// Brings an SCTP checksum up to date with new ports. CRC32c is linear, so the change depends on the changed bits and
-/// on how many bytes follow them, not on the data. A fragment's end is not known, so its checksum cannot follow.
+/// Offset of the checksum in an SCTP packet.
+const SCTP_CHECKSUM: u32 = 8;
+
+/// Brings an SCTP checksum up to date with new ports, or refuses: a fragment's checksum cannot follow.
 #[inline(always)]
 fn fix_sctp<E: Editor + ?Sized>(editor: &mut E, packet: &Packet, to: &Rewrite) -> Result<(), Refused> {
+    let (_, new) = sctp_checksum(editor, packet, to).ok_or(Refused)?;
+    editor.store(packet.transport + SCTP_CHECKSUM, new.to_le_bytes())
+}
+
+/// An SCTP packet's checksum, and what it becomes with new ports. CRC32c is linear, so the change depends on the
+/// changed bits and on how many bytes follow them, not on the data; `None` where that number is not known.
+#[inline(always)]
+fn sctp_checksum<E: Editor + ?Sized>(editor: &E, packet: &Packet, to: &Rewrite) -> Option<(u32, u32)> {
     let end = packet.network + packet.length;
     if !matches!(packet.kind, Kind::Whole) || end < packet.transport + 12 {
-        return Err(Refused);
+        return None;
     }
-    let old = editor.read::<4>(packet.transport + 8).ok_or(Refused)?;
+    let old = u32::from_le_bytes(editor.read::<4>(packet.transport + SCTP_CHECKSUM)?);
     let changed = u32::from(packet.key.source_port.0 ^ to.source_port.0)
         | u32::from(packet.key.destination_port.0 ^ to.destination_port.0) << 16;
-    let change = crc32c::change(changed.to_ne_bytes(), end - packet.transport - 4);
-    editor.store(packet.transport + 8, (u32::from_le_bytes(old) ^ change).to_le_bytes())
+    Some((old, old ^ crc32c::change(changed.to_ne_bytes(), end - packet.transport - 4)))
 }
 
 /// Adds to an ICMPv6 checksum what new outer addresses change in its pseudo-header; ICMP over IPv4 has none.

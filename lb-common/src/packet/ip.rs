@@ -107,7 +107,11 @@ fn parse_v6<B: Bytes + ?Sized>(bytes: &B, embedded: bool, packet: &mut Packet) -
     if header[0] >> 4 != 6 {
         return Err(Unhandled);
     }
-    packet.length = 40 + u32::from(u16::from_be_bytes([header[4], header[5]]));
+    packet.length = match u16::from_be_bytes([header[4], header[5]]) {
+        // As in IPv4; RFC 2675 calls it a jumbogram.
+        0 => 0,
+        payload => 40 + u32::from(payload),
+    };
     packet.kind = Kind::Whole;
     packet.identification = 0;
     packet.transport = packet.network + 40;
@@ -115,11 +119,19 @@ fn parse_v6<B: Bytes + ?Sized>(bytes: &B, embedded: bool, packet: &mut Packet) -
     packet.key.protocol = header[6];
     packet.key.source = address_at(&header, 8);
     packet.key.destination = address_at(&header, 24);
+    // In the tables these mean IPv4. On the wire they mean nothing (RFC 4038 4.2), except to who would pass for IPv4.
+    if packet.key.source.is_v4() || packet.key.destination.is_v4() {
+        return Err(Unhandled);
+    }
     for _ in 0..MAX_EXTENSIONS {
         let next = packet.key.protocol;
         match next {
             EXTENSION_HOP_BY_HOP | EXTENSION_ROUTING | EXTENSION_DESTINATION | EXTENSION_AUTHENTICATION => {
-                let [following, units] = bytes.read::<2>(packet.transport).ok_or(Unhandled)?;
+                let [following, units, _, left] = bytes.read::<4>(packet.transport).ok_or(Unhandled)?;
+                // On its way to a waypoint: not for the address in its header, whose checksum is not over it either.
+                if next == EXTENSION_ROUTING && left != 0 {
+                    return Err(Unhandled);
+                }
                 packet.key.protocol = following;
                 packet.transport += if next == EXTENSION_AUTHENTICATION {
                     (u32::from(units) + 2) * 4
@@ -169,4 +181,12 @@ fn address_at(header: &[u8; 40], offset: usize) -> Address {
 #[inline(always)]
 pub(super) fn of_services(protocol: u8) -> bool {
     Protocol::from_number(protocol).is_some()
+}
+
+/// True for a later fragment of a packet whose first has an extension header before the transport's: the fragment
+/// header names that one (RFC 8200 4.5), and only who saw the first fragment knows the protocol.
+#[inline(always)]
+pub(super) fn hides_protocol(packet: &Packet) -> bool {
+    matches!(packet.family, Family::V6)
+        && matches!(packet.key.protocol, EXTENSION_DESTINATION | EXTENSION_AUTHENTICATION)
 }

@@ -36,7 +36,8 @@ pub enum Kind {
     Whole = 0,
     /// The first fragment of one, with its ports.
     FirstFragment = 1,
-    /// A later fragment: the key's ports are 0.
+    /// A later fragment: the key's ports are 0. In IPv6 the key's protocol may be that of an extension header, when
+    /// the first fragment has one before its transport header.
     LaterFragment = 2,
     /// An ICMP or ICMPv6 error; the key is the outer packet's, with ports 0. The packet it is about starts at
     /// [`Packet::transport`] + 8.
@@ -54,7 +55,8 @@ pub struct Packet {
     pub transport: u32,
     /// Identification of the datagram, for fragments.
     pub identification: u32,
-    /// Length of the IP packet by its own header, in bytes.
+    /// Length of the IP packet by its own header, in bytes. 0 if its header does not say: larger than 64 KiB, on its
+    /// way through segmentation offload.
     pub length: u32,
     /// IPv4 or IPv6.
     pub family: Family,
@@ -78,7 +80,29 @@ impl Packet {
         parse_ethernet(frame, &mut packet)?;
         Ok(packet)
     }
+
+    /// False if the IP packet ends, by its own header, before `offset` (from the start of the frame): what stands
+    /// there is a trailer of the link layer.
+    #[inline(always)]
+    pub const fn reaches(&self, offset: u32) -> bool {
+        self.length == 0 || offset <= self.network + self.length
+    }
 }
+
+/// Parses the packet that an ICMP error quotes.
+///
+/// # Errors
+/// [`Unhandled`] if the quotation is none that services could be asked for, or not in the error but behind it.
+#[inline(always)]
+pub fn parse_quoted<B: Bytes + ?Sized>(frame: &B, error: &Packet, quoted: &mut Packet) -> Result<(), Unhandled> {
+    parse_network(frame, error.family, error.transport + ICMP_HEADER, true, quoted)?;
+    if error.reaches(quoted.transport + QUOTED_TRANSPORT) { Ok(()) } else { Err(Unhandled) }
+}
+
+/// Bytes of an ICMP error before the packet that it quotes.
+const ICMP_HEADER: u32 = 8;
+/// Bytes of a transport header that an ICMP error must quote (RFC 792).
+const QUOTED_TRANSPORT: u32 = 8;
 
 /// ICMP (RFC 792).
 pub const PROTOCOL_ICMP: u8 = 1;

@@ -15,14 +15,17 @@ const COOKIE_ACK: u8 = 11;
 /// Fills in ports and signals.
 #[inline(always)]
 pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded: bool) -> Result<(), Unhandled> {
+    if matches!(packet.kind, Kind::LaterFragment) {
+        return if ip::of_services(packet.key.protocol) || ip::hides_protocol(packet) { Ok(()) } else { Err(Unhandled) };
+    }
     if !ip::of_services(packet.key.protocol) {
         return Err(Unhandled);
     }
-    if matches!(packet.kind, Kind::LaterFragment) {
-        return Ok(());
-    }
     // Eight bytes are the least that any of the three has, and what an ICMP error must quote (RFC 792).
     let start = bytes.read::<8>(packet.transport).ok_or(Unhandled)?;
+    if !packet.reaches(packet.transport + 8) {
+        return Err(Unhandled);
+    }
     packet.key.source_port = Port(u16::from_ne_bytes([start[0], start[1]]));
     packet.key.destination_port = Port(u16::from_ne_bytes([start[2], start[3]]));
     if embedded {
@@ -30,16 +33,23 @@ pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded:
     }
     if packet.key.protocol == TCP {
         let [offset, flags] = bytes.read::<2>(packet.transport + 12).ok_or(Unhandled)?;
-        if offset >> 4 < 5 {
+        let header = u32::from(offset >> 4) * 4;
+        if header < 20 || !packet.reaches(packet.transport + header) {
             return Err(Unhandled);
         }
         packet.signal = flags;
     } else if packet.key.protocol == SCTP {
         let [chunk, _, high, low] = bytes.read::<4>(packet.transport + 12).ok_or(Unhandled)?;
+        if !packet.reaches(packet.transport + 16) {
+            return Err(Unhandled);
+        }
         packet.signal = chunk;
         if chunk == COOKIE_ECHO || chunk == COOKIE_ACK {
             let length = (u32::from(u16::from_be_bytes([high, low])) + 3) & 0x1_fffc;
-            if let Some([second]) = bytes.read::<1>(packet.transport + 12 + length) {
+            let next = packet.transport + 12 + length;
+            if let Some([second]) = bytes.read::<1>(next)
+                && packet.reaches(next + 1)
+            {
                 packet.second_signal = second;
             }
         }
@@ -54,6 +64,9 @@ pub(super) fn parse_icmp<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet) -> R
         return Err(Unhandled);
     }
     let [message] = bytes.read::<1>(packet.transport).ok_or(Unhandled)?;
+    if !packet.reaches(packet.transport + 1) {
+        return Err(Unhandled);
+    }
     let is_error = match packet.family {
         // Destination unreachable, source quench, time exceeded, parameter problem.
         Family::V4 => packet.key.protocol == PROTOCOL_ICMP && matches!(message, 3 | 4 | 11 | 12),

@@ -25,7 +25,7 @@ pub enum ApplyError {
     /// No run of slots is long enough.
     #[error(
         "{origin} ({service}): needs {needed} destination slots in a row; {free} of {total} are free, {longest} in a \
-         row, and {resting} more within a second: raise setting max-destination-slots"
+         row, and {resting} more within a second: raise setting max-slots"
     )]
     NoSlots {
         /// The object that asked.

@@ -16,6 +16,10 @@ use anyhow::Result;
 use crate::process;
 use facts::Compiler;
 
+/// What `lb-ebpf` is compiled with: BTF for named map fields, and the instruction set that has 32-bit compare-and-exchange
+/// (LLVM's default of v1 cannot select it). Kernels have v3 since 5.12; ours start at 6.1.
+const FLAGS: [&str; 6] = ["-C", "debuginfo=2", "-C", "target-cpu=v3", "-C", "link-arg=--btf"];
+
 /// A compiler and a linker that fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
@@ -31,20 +35,24 @@ impl Chain {
     /// `RUSTC_BOOTSTRAP` because a stable compiler refuses `-Z build-std` otherwise: BPF has no prebuilt `core`. PATH
     /// because cargo asks it for bpf-linker, and because rustup's shims must not answer for this compiler's tools.
     pub(crate) fn cargo(&self) -> Result<Command> {
+        self.command(&self.compiler.cargo)
+    }
+
+    /// The same for a program that calls cargo, such as `cargo-clippy`. Started by its path: cargo looks for subcommands
+    /// in rustup's folder of shims first where PATH lacks that folder, and the shim belongs to another compiler.
+    pub(crate) fn command(&self, program: &Path) -> Result<Command> {
         let parent = |file: &'static str, path: &Path| {
             path.parent().map(Path::to_path_buf).ok_or_else(|| anyhow::anyhow!("the path of {file} has no folder"))
         };
         let linker = parent("bpf-linker", &self.linker)?;
         let compiler = parent("rustc", &self.compiler.rustc)?;
-        let mut command = process::isolated(&self.compiler.cargo);
+        let mut command = process::isolated(program);
         command
+            .env("CARGO", &self.compiler.cargo)
             .env("RUSTC", &self.compiler.rustc)
             .env("PATH", process::path_with(&[&linker, &compiler])?)
             .env("RUSTC_BOOTSTRAP", "1")
-            .env(
-                "CARGO_ENCODED_RUSTFLAGS",
-                ["-C", "target-cpu=v3", "-C", "debuginfo=2", "-C", "link-arg=--btf"].join("\u{1f}"),
-            );
+            .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"));
         Ok(command)
     }
 

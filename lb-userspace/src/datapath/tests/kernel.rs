@@ -166,8 +166,7 @@ fn pick(store: &mut KernelStore, key: &ServiceKey) -> Option<(u16, u32, Destinat
     let (_, entry) = store.services().unwrap().into_iter().find(|(found, _)| found == key)?;
     let packed = store.word(entry.id).unwrap();
     let word = SchedulerWord::unpack(packed);
-    let mut walk = RoundRobinWalk::new(word, entry.set_length);
-    let position = walk.step()?;
+    let position = RoundRobinWalk::new(word, entry.set_length).position(0);
     let slot = store.slots(entry.set_base + position, 1).unwrap()[0];
     if word.version.wrapping_sub(entry.version) as i16 <= 0 {
         let next = SchedulerWord { version: entry.version, cursor: position as u16 + 1, ..word };

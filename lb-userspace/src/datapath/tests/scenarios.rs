@@ -193,7 +193,7 @@ fn a_full_arena_refuses_one_service_and_serves_the_others() {
     assert_text(
         &errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
         "Service default/web (TCP 10.96.0.1:80): needs 4 destination slots in a row; 3 of 4 are free, 3 in a row, and 0 \
-         more within a second: raise setting max-destination-slots",
+         more within a second: raise setting max-slots",
     );
     assert_text(
         &outline(writer.store()).unwrap(),

@@ -30,8 +30,10 @@ fn pick(store: &mut MemoryStore) -> Option<u8> {
     let version = service.version;
     let (next, chosen) = match Scheduler::from_number(service.scheduler)? {
         RoundRobin => {
-            let mut walk = RoundRobinWalk::new(word, service.set_length);
-            let chosen = std::iter::from_fn(|| walk.step()).find(|position| set[*position as usize].weight > 0)?;
+            let walk = RoundRobinWalk::new(word, service.set_length);
+            let chosen = (0..service.set_length)
+                .map(|attempt| walk.position(attempt))
+                .find(|position| set[*position as usize].weight > 0)?;
             (SchedulerWord { version, cursor: chosen as u16 + 1, ..word }, Some(chosen))
         }
         WeightedRoundRobin => {

@@ -1,0 +1,123 @@
+//! `connections` and `fragments`.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::address::{Address, Port};
+
+/// Key of `connections`: a packet's addresses and ports, as it arrives.
+///
+/// Each connection has two: (client, frontend) for requests and (real server, client) for replies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct ConnectionKey {
+    /// Source address.
+    pub source: Address,
+    /// Destination address.
+    pub destination: Address,
+    /// Source port, network order.
+    pub source_port: Port,
+    /// Destination port, network order.
+    pub destination_port: Port,
+    /// IANA protocol number.
+    pub protocol: u8,
+    /// Always 0.
+    pub pad: [u8; 3],
+}
+
+impl ConnectionKey {
+    /// The key of packets in the other direction.
+    #[inline(always)]
+    pub const fn reversed(&self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            protocol: self.protocol,
+            pad: [0; 3],
+        }
+    }
+}
+
+/// Value of `connections`. The request entry owns the connection's state; the reply entry holds the way back and its
+/// own `last_seen`, so that a reply in a settled connection touches one entry only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Connection {
+    /// Source address to write.
+    pub source: Address,
+    /// Destination address to write.
+    pub destination: Address,
+    /// Source port to write, network order.
+    pub source_port: Port,
+    /// Destination port to write, network order.
+    pub destination_port: Port,
+    /// Destination id of the real server.
+    pub server: u32,
+    /// Service id.
+    pub service: u32,
+    /// State and flags as [`ConnectionState`] packs them, changed by compare-and-swap. The reply entry's copy only
+    /// says whether it may skip the request entry.
+    pub state: u32,
+    /// Last packet in this direction, nanoseconds of the monotonic clock (coarse).
+    pub last_seen: u64,
+    /// Life after the last packet in either direction, milliseconds. Request entry only.
+    pub timeout: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
+/// What [`Connection::state`] packs: the protocol's state in the low 8 bits, flags above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConnectionState(pub u32);
+
+impl ConnectionState {
+    /// Entry for replies (real server to client).
+    pub const REPLY: u32 = 1 << 8;
+    /// Counted as inactive (IPVS `IP_VS_CONN_F_INACTIVE`).
+    pub const INACTIVE: u32 = 1 << 9;
+    /// Being removed: whoever set this deletes both entries and gives the count back; nobody else touches it.
+    pub const CLOSING: u32 = 1 << 10;
+    /// Reply entry: the request entry was ESTABLISHED when last seen, so plain ACKs need not look at it.
+    pub const SETTLED: u32 = 1 << 11;
+    /// The client is its own server: both directions turn round at the interface they arrive on.
+    pub const HAIRPIN: u32 = 1 << 12;
+
+    /// The protocol's state number (`tcp::State`, `sctp::State`; 0 for UDP).
+    #[inline(always)]
+    pub const fn number(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// True if the flag is set.
+    #[inline(always)]
+    pub const fn has(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
+}
+
+/// Key of `fragments`: the datagram that a fragment belongs to (RFC 791, RFC 8200 4.5).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct FragmentKey {
+    /// Source address as it arrives.
+    pub source: Address,
+    /// Destination address as it arrives.
+    pub destination: Address,
+    /// Identification field, zero-extended for IPv4.
+    pub identification: u32,
+    /// IANA protocol number.
+    pub protocol: u8,
+    /// Always 0.
+    pub pad: [u8; 3],
+}
+
+/// Value of `fragments`: the ports, which only the first fragment carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct FragmentPorts {
+    /// Source port, network order.
+    pub source_port: Port,
+    /// Destination port, network order.
+    pub destination_port: Port,
+}

@@ -1,0 +1,179 @@
+//! The loop of the agent: one task that owns all state and does one thing at a time.
+
+use std::future::pending;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::block_in_place;
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+use tracing::{info, warn};
+
+use super::Config;
+use super::node::Node;
+use super::once::Once;
+use super::sources::Sources;
+use super::sweep::Sweeper;
+use super::sync::{Outcome, Programmer};
+use crate::model::Model;
+use crate::source::Update;
+
+/// How long after a change of the input the maps follow: a rollout is many changes, and one plan.
+const DEBOUNCE: Duration = Duration::from_millis(10);
+/// How long after a change of the network the node is looked at.
+const NETWORK_DEBOUNCE: Duration = Duration::from_millis(20);
+/// How soon what failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often the node is looked at when nothing is reported.
+const RESYNC: Duration = Duration::from_secs(30);
+/// How often removed destinations are looked at (IPVS: `IP_VS_DEST_TRASH_PERIOD`, halved).
+const COLLECT: Duration = Duration::from_secs(60);
+
+/// The running agent.
+#[derive(Debug)]
+pub struct Agent {
+    model: Model,
+    node: Node,
+    programmer: Programmer,
+    updates: mpsc::Receiver<Update>,
+    network: watch::Receiver<u64>,
+    sweeper: Sweeper,
+    sweep_interval: Duration,
+    sweep_errors: Once,
+    node_errors: Once,
+    ready: bool,
+    /// When to program.
+    due: Option<Instant>,
+    /// When to look at the node.
+    node_due: Option<Instant>,
+}
+
+impl Agent {
+    /// An agent with everything in place; nothing is programmed before every source has told all that it has.
+    pub fn new(config: &Config, node: Node, programmer: Programmer, sources: Sources) -> Self {
+        let mut model = Model::new();
+        for id in sources.ids {
+            model.expect(id);
+        }
+        Self {
+            model,
+            node,
+            programmer,
+            updates: sources.updates,
+            network: super::watch::start(),
+            sweeper: Sweeper::new(config.recount_interval),
+            sweep_interval: config.sweep_interval,
+            sweep_errors: Once::default(),
+            node_errors: Once::default(),
+            ready: false,
+            due: None,
+            node_due: None,
+        }
+    }
+
+    /// Runs until SIGTERM or SIGINT.
+    pub async fn run(mut self) -> Result<()> {
+        let mut terminate = signal(SignalKind::terminate()).context("cannot listen to signals")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
+        let mut sweep = interval(self.sweep_interval);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut collect = interval(COLLECT);
+        let mut resync = interval(RESYNC);
+        loop {
+            tokio::select! {
+                biased;
+                _ = terminate.recv() => return self.stop("SIGTERM"),
+                _ = interrupt.recv() => return self.stop("SIGINT"),
+                () = at(self.due) => self.program(),
+                () = at(self.node_due) => self.look_at_node().await,
+                _ = sweep.tick() => self.sweep(),
+                _ = collect.tick() => block_in_place(|| self.programmer.collect(Instant::now())),
+                update = self.updates.recv() => match update {
+                    Some(update) => self.take(update),
+                    None => bail!("every source has ended: restart the agent"),
+                },
+                changed = self.network.changed() => match changed {
+                    Ok(()) => self.look_at_node_in(NETWORK_DEBOUNCE),
+                    Err(_) => bail!("the watch of the network interfaces has ended: restart the agent"),
+                },
+                _ = resync.tick() => self.look_at_node_in(Duration::ZERO),
+            }
+        }
+    }
+
+    fn stop(&self, signal: &str) -> Result<()> {
+        info!("{signal}: stopping; what is attached and programmed stays (`bpvs cleanup` removes it)");
+        Ok(())
+    }
+
+    /// Takes an update and all that wait behind it.
+    fn take(&mut self, update: Update) {
+        let mut next = Some(update);
+        while let Some(update) = next {
+            self.model.change(update.source, update.change);
+            next = self.updates.try_recv().ok();
+        }
+        self.due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
+    }
+
+    fn program(&mut self) {
+        self.due = None;
+        if !self.model.is_complete() {
+            return;
+        }
+        let outcome = block_in_place(|| self.programmer.sync(&self.model, Instant::now()));
+        if !outcome.complete {
+            self.due = Some(Instant::now() + RETRY);
+        }
+        if !self.ready {
+            self.ready = true;
+            self.tell_ready(&outcome);
+        }
+    }
+
+    fn tell_ready(&self, outcome: &Outcome) {
+        info!(
+            "ready: {} services with {} destinations, {} interfaces",
+            outcome.services,
+            outcome.destinations,
+            self.node.interfaces()
+        );
+    }
+
+    fn look_at_node_in(&mut self, delay: Duration) {
+        self.node_due.get_or_insert_with(|| Instant::now() + delay);
+    }
+
+    async fn look_at_node(&mut self) {
+        self.node_due = None;
+        let mut errors = Vec::new();
+        if let Err(error) = self.node.refresh_interfaces().await {
+            errors.push(format!("{error:#}"));
+        }
+        if let Err(error) = self.node.refresh_settings().await {
+            errors.push(format!("{error:#}"));
+        }
+        if !errors.is_empty() {
+            self.node_due = Some(Instant::now() + RETRY);
+        }
+        for error in self.node_errors.news(errors) {
+            warn!("{error}; trying again");
+        }
+    }
+
+    fn sweep(&mut self) {
+        let result = block_in_place(|| self.sweeper.run(&mut self.node.ebpf, Instant::now()));
+        for error in self.sweep_errors.news(result.err().map(|error| format!("{error:#}"))) {
+            warn!("{error}; trying again");
+        }
+    }
+}
+
+/// Ends at a time; never, if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time.into()).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,110 @@
+//! `bpvs run`: sources -> model -> plan -> writer, on one task that owns all state; and what keeps it true.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`start`] | from a bare node to attached programs, in order |
+//! | [`events`] | the loop: what happens, and what is done about it |
+//! | [`sync`] | model -> plan -> writer, and what is logged of it |
+//! | `restored` | what an earlier agent programmed, while its origin cannot be read |
+//! | [`sources`] | which sources there are |
+//! | [`node`] | interfaces and addresses that come and go |
+//! | [`watch`] | when to look at them |
+//! | [`sweep`] | expired connections and wrong counts |
+//! | [`once`] | says each thing once |
+
+pub mod events;
+pub mod node;
+pub mod once;
+mod restored;
+pub mod sources;
+pub mod start;
+pub mod sweep;
+pub mod sync;
+pub mod watch;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lb_common::scheduler::Scheduler;
+
+use self::sources::Prepared;
+use crate::kernel::interfaces::Selection;
+use crate::kernel::object::Loaded;
+use crate::kernel::pins::Pins;
+use crate::kernel::sizes::Sizes;
+
+/// Everything that `bpvs run` is told, checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Where maps and links are pinned.
+    pub pins: Pins,
+    /// Sizes of the maps.
+    pub sizes: Sizes,
+    /// File or folder of manifests.
+    pub manifests: Option<PathBuf>,
+    /// API server.
+    pub api: Option<Api>,
+    /// Name of this node.
+    pub node_name: String,
+    /// Scheduler of services that name none.
+    pub scheduler: Scheduler,
+    /// Interfaces to attach to.
+    pub selection: Selection,
+    /// How.
+    pub tc: TcHook,
+    /// Whether sockets of this node are balanced when they connect.
+    pub sockets: bool,
+    /// Cgroup of those sockets; none: where cgroup2 is mounted.
+    pub cgroup: Option<PathBuf>,
+    /// Time between sweeps.
+    pub sweep_interval: Duration,
+    /// Time between recounts.
+    pub recount_interval: Duration,
+}
+
+/// How to reach the API server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Api {
+    /// As this file says.
+    Kubeconfig(PathBuf),
+    /// As a pod of the cluster.
+    InCluster,
+}
+
+/// Which tc hook to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TcHook {
+    /// TCX where there is one, else clsact.
+    Auto,
+    /// TCX.
+    Tcx,
+    /// clsact.
+    Clsact,
+}
+
+/// Runs the agent until SIGTERM or SIGINT. What it attached and programmed stays, and packets keep flowing.
+pub async fn run(config: Config) -> Result<()> {
+    start::check(&config)?;
+    let sources = sources::prepare(&config).await?;
+    let lock = start::lock(&config)?;
+    let kernel = start::load(&config)?;
+    let is_first = kernel.adopted == 0;
+    let result = match serve(&config, kernel, sources).await {
+        // Nobody has used what was made, so nothing is lost with it.
+        Err(error) if is_first && error.is::<start::Failed>() => {
+            start::undo(&config);
+            Err(error)
+        }
+        result => result,
+    };
+    // Last, so that a next agent never meets a loop that still runs.
+    drop(lock);
+    result
+}
+
+async fn serve(config: &Config, kernel: Loaded, sources: Prepared) -> Result<()> {
+    let node = start::attach(config, kernel).await.context(start::Failed)?;
+    let programmer = start::restore(config, &node).context(start::Failed)?;
+    events::Agent::new(config, node, programmer, sources.start()).run().await
+}

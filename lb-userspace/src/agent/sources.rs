@@ -1,0 +1,71 @@
+//! Which sources there are, and that they run.
+
+use anyhow::{Context, Result};
+use tokio::sync::mpsc;
+use tracing::info;
+
+use super::{Api, Config};
+use crate::model::SourceId;
+use crate::source::api::ApiSource;
+use crate::source::manifests::Manifests;
+use crate::source::{self, Update};
+
+/// Sources that can be started.
+pub struct Prepared {
+    manifests: Option<Manifests>,
+    api: Option<ApiSource>,
+}
+
+/// Checks what the sources need, before anything on the node is changed. The API server may be away.
+pub async fn prepare(config: &Config) -> Result<Prepared> {
+    let manifests = match &config.manifests {
+        Some(path) => {
+            let manifests = Manifests::new(path);
+            manifests.check().with_context(|| format!("cannot read --manifests {}", path.display()))?;
+            info!("source: manifests at {}", path.display());
+            Some(manifests)
+        }
+        None => None,
+    };
+    let kubeconfig = match &config.api {
+        Some(Api::Kubeconfig(path)) => Some(Some(path.as_path())),
+        Some(Api::InCluster) => Some(None),
+        None => None,
+    };
+    let api = match kubeconfig {
+        Some(path) => {
+            let api = ApiSource::connect(path, &config.node_name).await?;
+            let place = path.map_or_else(|| "this pod's cluster".to_owned(), |path| path.display().to_string());
+            info!("source: API server of {place}, as node {}", config.node_name);
+            Some(api)
+        }
+        None => None,
+    };
+    Ok(Prepared { manifests, api })
+}
+
+/// Running sources.
+#[derive(Debug)]
+pub struct Sources {
+    /// Which, so that the model can wait for each one's first list.
+    pub ids: Vec<SourceId>,
+    /// What they tell.
+    pub updates: mpsc::Receiver<Update>,
+}
+
+impl Prepared {
+    /// Starts every source.
+    pub fn start(self) -> Sources {
+        let (sender, updates) = source::channel();
+        let mut ids = Vec::new();
+        if let Some(manifests) = self.manifests {
+            tokio::spawn(manifests.run(sender.clone()));
+            ids.push(SourceId::MANIFESTS);
+        }
+        if let Some(api) = self.api {
+            tokio::spawn(api.run(sender));
+            ids.extend(ApiSource::SOURCES);
+        }
+        Sources { ids, updates }
+    }
+}

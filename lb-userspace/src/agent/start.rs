@@ -1,0 +1,95 @@
+//! From a bare node to attached programs. Each step leaves the node as it was if it fails.
+
+use anyhow::{Context, Result, bail};
+use tracing::{debug, info, warn};
+
+use super::node::Node;
+use super::sync::Programmer;
+use super::{Config, TcHook};
+use crate::kernel::attach::tc::Mode;
+use crate::kernel::attach::{cgroup, tcx};
+use crate::kernel::cleanup;
+use crate::kernel::lock::{self, Lock};
+use crate::kernel::object::{self, Loaded};
+use crate::kernel::probe::{self, Places};
+
+/// The context of errors that come before the agent serves anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("cannot start")]
+pub struct Failed;
+
+/// Step 1: what the node must have.
+pub fn check(config: &Config) -> Result<()> {
+    let places =
+        Places { pin_path: config.pins.root().to_owned(), cgroup: config.cgroup.clone(), sockets: config.sockets };
+    let probes = probe::probe(&places);
+    for probe in &probes {
+        debug!("{}: {}", probe.feature, probe.detail);
+    }
+    if let Some(missing) = probe::missing(&probes) {
+        bail!("{missing}");
+    }
+    if config.tc == TcHook::Tcx && !tcx::is_supported() {
+        bail!("--tc tcx: this kernel has no TCX (Linux 6.6): give --tc auto");
+    }
+    Ok(())
+}
+
+/// Step 2: one agent per pin directory.
+pub fn lock(config: &Config) -> Result<Lock> {
+    config.pins.create()?;
+    lock::acquire(config.pins.root())
+        .context("one node needs one agent: stop the other one, or give another --pin-path")
+}
+
+/// Step 3: maps and programs.
+pub fn load(config: &Config) -> Result<Loaded> {
+    let loaded = object::load(&config.pins, &config.sizes, config.sockets)?;
+    match loaded.adopted {
+        0 => info!("maps made under {}", config.pins.root().display()),
+        count => info!("{count} maps adopted from {}", config.pins.root().display()),
+    }
+    Ok(loaded)
+}
+
+/// Steps 4 and 5: settings first, for the programs read them from their first packet on; then the programs.
+pub async fn attach(config: &Config, loaded: Loaded) -> Result<Node> {
+    let mode = match config.tc {
+        TcHook::Tcx => Mode::Tcx,
+        TcHook::Clsact => Mode::Clsact,
+        TcHook::Auto if tcx::is_supported() => Mode::Tcx,
+        TcHook::Auto => Mode::Clsact,
+    };
+    let mut node = Node::new(config, loaded, mode)?;
+    node.refresh_settings().await?;
+    node.attach_first().await?;
+    if config.sockets {
+        let path = config.cgroup.clone().or_else(probe::find_cgroup2).context("no cgroup v2 is mounted")?;
+        cgroup::attach(&mut node.ebpf, &config.pins, &path)?;
+        info!("local sockets are balanced in the cgroup {}", path.display());
+    } else if cgroup::detach(&config.pins)? > 0 {
+        info!("local sockets are no longer balanced (--socket-lb off)");
+    }
+    Ok(node)
+}
+
+/// Step 6: what is programmed already.
+pub fn restore(config: &Config, node: &Node) -> Result<Programmer> {
+    let programmer = Programmer::restore(config, &node.ebpf)?;
+    for finding in programmer.findings() {
+        warn!("{finding}");
+    }
+    Ok(programmer)
+}
+
+/// Takes back what a start has made that was the first and failed.
+pub fn undo(config: &Config) {
+    let result = object::expected_maps(&config.sizes).and_then(|maps| {
+        let names: Vec<&str> = maps.keys().map(String::as_str).collect();
+        // Filters go by name: `bpvs cleanup` finds those of a start that failed in between.
+        cleanup::cleanup(&config.pins, &names, &[])
+    });
+    if let Err(error) = result {
+        warn!("{error:#}: `bpvs cleanup` removes the rest");
+    }
+}

@@ -1,0 +1,132 @@
+//! Model -> plan -> writer, and what is logged of it.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use aya::Ebpf;
+use tracing::{info, warn};
+
+use super::Config;
+use super::once::Once;
+use super::restored::Restored;
+use crate::datapath::store::kernel::{KernelMaps, KernelStore};
+use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
+use crate::model::{Model, ProblemLog};
+use crate::plan::{self, Defaults};
+use crate::view::pinned::Pinned;
+
+/// Brings the maps to what the model says.
+#[derive(Debug)]
+pub struct Programmer {
+    writer: Writer<KernelStore>,
+    restored: Restored,
+    node_name: String,
+    defaults: Defaults,
+    problems: ProblemLog,
+    errors: Once,
+}
+
+/// What a sync came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// Virtual services wanted.
+    pub services: usize,
+    /// Their destinations.
+    pub destinations: usize,
+    /// Whether everything is as wanted. If not, trying again soon makes sense.
+    pub complete: bool,
+}
+
+impl Programmer {
+    /// Reads what is programmed. Writes nothing.
+    pub fn restore(config: &Config, ebpf: &Ebpf) -> Result<Self> {
+        let store = KernelStore::new(KernelMaps::of(ebpf)?)?;
+        let held = Limits::of(store.capacity());
+        // An adopted map may be smaller than what was asked for, which was warned of.
+        let limits = Limits {
+            services: held.services.min(config.sizes.services),
+            destinations: held.destinations.min(config.sizes.destinations),
+            destinations_per_service: config.sizes.destinations_per_service,
+        };
+        let defaults = Defaults {
+            scheduler: config.scheduler,
+            max_services: limits.services as usize,
+            max_destinations_per_service: limits.destinations_per_service as usize,
+        };
+        let restored = Restored::read(&Pinned::open(&config.pins)?)?;
+        let writer = Writer::restore(store, limits).context("cannot go on from what is programmed")?;
+        Ok(Self {
+            writer,
+            restored,
+            node_name: config.node_name.clone(),
+            defaults,
+            problems: ProblemLog::new(),
+            errors: Once::default(),
+        })
+    }
+
+    /// What is inconsistent in the maps; the next sync heals it.
+    pub fn findings(&self) -> &[Finding] {
+        self.writer.findings()
+    }
+
+    /// Programs what the model says, which must be complete.
+    pub fn sync(&mut self, model: &Model, now: Instant) -> Outcome {
+        let mut plan = plan::plan(model, &model.node(&self.node_name), &self.defaults);
+        let problems = model.problems();
+        for problem in self.problems.update(problems.iter().chain(&plan.problems)) {
+            warn!("{problem}");
+        }
+        if model.has_gaps() {
+            self.restored.fill(&mut plan);
+        } else {
+            self.restored.forget();
+        }
+        let services = plan.services.len();
+        let destinations = plan.services.values().map(|service| service.destinations.len()).sum();
+        let result = self.writer.apply(&plan, now);
+        let complete = result.is_ok();
+        match result {
+            Ok(summary) => {
+                tell(&summary);
+                self.errors.news([]);
+            }
+            Err(errors) => {
+                for error in self.errors.news(errors.iter().map(with_causes)) {
+                    warn!("{error}");
+                }
+            }
+        }
+        Outcome { services, destinations, complete }
+    }
+
+    /// Frees the ids of removed destinations that no connection refers to any more.
+    pub fn collect(&mut self, now: Instant) {
+        if let Err(errors) = self.writer.collect(now) {
+            for error in errors {
+                warn!("cannot free removed destinations: {}; trying again", with_causes(&error));
+            }
+        }
+    }
+}
+
+fn tell(summary: &Summary) {
+    if summary.created + summary.changed + summary.removed > 0 {
+        info!(
+            "programmed: {} services created, {} changed, {} removed, {} as they were ({} map writes)",
+            summary.created, summary.changed, summary.removed, summary.unchanged, summary.writes
+        );
+    }
+}
+
+/// An error with its causes, on one line.
+fn with_causes(error: &impl std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        line.push_str(": ");
+        line.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    line
+}

@@ -1,0 +1,135 @@
+//! The verbs that look, and the one that cleans up. None of them needs a running agent.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::{Output, PinArgs};
+use crate::kernel::{cleanup, interfaces, lock, namespace, object, pins::Pins, sizes::Sizes};
+use crate::render::{json, text};
+use crate::view::filter::Filter;
+use crate::view::pinned::Pinned;
+use crate::view::tables::Tables;
+use crate::view::{connections, maps, services};
+
+#[derive(Debug, Args)]
+pub(super) struct OutputArgs {
+    /// Format
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    #[command(flatten)]
+    pins: PinArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Only this service: [tcp/|udp/|sctp/]ADDRESS[:PORT]
+    service: Option<Filter>,
+    /// Show connections, packets and bytes since the start
+    #[arg(long, conflicts_with = "rate")]
+    stats: bool,
+    /// Show connections, packets and bytes per second, measured over one second
+    #[arg(long)]
+    rate: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CleanupArgs {
+    /// Also while an agent runs (which then works on maps that nobody sees: stop it)
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    pins: PinArgs,
+}
+
+/// How long `--rate` measures.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+pub(super) fn list(args: &ListArgs) -> Result<ExitCode> {
+    let tables = Pinned::open(&Pins::new(&args.output.pins.pin_path))?;
+    let read = || services::services(&tables, args.service.as_ref());
+    let mut rows = read()?;
+    let (mut traffic, mut columns) = (json::Traffic::Totals, text::Columns::Connections);
+    if args.stats {
+        columns = text::Columns::Totals;
+    }
+    if args.rate {
+        let start = Instant::now();
+        std::thread::sleep(SAMPLE);
+        let after = read()?;
+        let seconds = start.elapsed().as_secs_f64();
+        rows = services::rates(&rows, after, seconds);
+        (traffic, columns) = (json::Traffic::Rates(seconds), text::Columns::Rates);
+    }
+    if args.service.is_some() && rows.is_empty() {
+        anyhow::bail!("no such service: `bpvs list` shows all there are");
+    }
+    let size = tables.service_capacity();
+    print(&match args.output.output {
+        Output::Text => text::services(&rows, args.service.is_none().then_some(size), columns),
+        Output::Json => json::services(&rows, size, traffic),
+    })
+}
+
+pub(super) fn connections(args: &OutputArgs) -> Result<ExitCode> {
+    let tables = Pinned::open(&Pins::new(&args.pins.pin_path))?;
+    let rows = connections::connections(&tables, namespace::monotonic_now())?;
+    print(&match args.output {
+        Output::Text => text::connections(&rows),
+        Output::Json => json::connections(&rows),
+    })
+}
+
+pub(super) fn maps(args: &OutputArgs) -> Result<ExitCode> {
+    let rows = maps::maps(&Pins::new(&args.pins.pin_path))?;
+    print(&match args.output {
+        Output::Text => text::maps(&rows),
+        Output::Json => json::maps(&rows),
+    })
+}
+
+pub(super) fn cleanup(args: &CleanupArgs) -> Result<ExitCode> {
+    let pins = Pins::new(&args.pins.pin_path);
+    let _lock = match pins.root().exists().then(|| lock::acquire(pins.root())).transpose() {
+        Ok(lock) => lock,
+        Err(error) if args.force && error.is::<lock::Held>() => {
+            tracing::warn!("{error}: cleaning up all the same");
+            None
+        }
+        Err(error) if error.is::<lock::Held>() => {
+            return Err(error).context("nothing was removed: stop the agent first, or give --force");
+        }
+        Err(error) => return Err(error),
+    };
+    let maps = object::expected_maps(&Sizes::default())?;
+    let names: Vec<&str> = maps.keys().map(String::as_str).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let interfaces = runtime.block_on(async {
+        let (connection, handle, _) = rtnetlink::new_connection().context("cannot open a netlink socket")?;
+        tokio::spawn(connection);
+        interfaces::interfaces(&handle).await
+    })?;
+    let report = cleanup::cleanup(&pins, &names, &interfaces)?;
+    let mut lines: String = report.removed.iter().map(|what| format!("removed {what}\n")).collect();
+    if report.removed.is_empty() {
+        lines = format!("nothing of bpvs at {}\n", pins.root().display());
+    }
+    print(&lines)?;
+    for path in &report.foreign {
+        eprintln!("warning: {} is not of bpvs: left where it is", path.display());
+    }
+    Ok(if report.foreign.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+/// Writes to standard output at once, and passes a closed pipe on as an error.
+pub(super) fn print(text: &str) -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,257 @@
+//! Arguments of `bpvs run` and `bpvs check`, checked and turned into the agent's configuration.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use lb_common::scheduler::Scheduler;
+
+use super::{Output, PinArgs};
+use crate::agent::{self, Api, Config, TcHook};
+use crate::kernel::{interfaces::Selection, pins::Pins, probe, sizes::Sizes};
+
+/// Arguments of `bpvs run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// File or folder of Service and EndpointSlice manifests, watched for changes
+    #[arg(long, value_name = "PATH")]
+    manifests: Option<PathBuf>,
+    /// Follow the API server that this file names (without this and --manifests: the one of this pod's cluster)
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Name of this node at the API server [default: the host name, trimmed, in lower case]
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    node_name: Option<String>,
+    /// Scheduler of services that name none
+    #[arg(long, value_name = "NAME", default_value = "rr", value_parser = scheduler)]
+    scheduler: Scheduler,
+    /// Interfaces to attach to, as comma-separated patterns [default: all but loopback and bridges]
+    #[arg(long, value_name = "GLOB,...", value_delimiter = ',')]
+    interfaces: Vec<String>,
+    /// Interfaces to leave alone, likewise
+    #[arg(long, value_name = "GLOB,...", value_delimiter = ',')]
+    exclude_interfaces: Vec<String>,
+    /// How to attach to interfaces
+    #[arg(long, value_enum, default_value_t = TcArg::Auto)]
+    tc: TcArg,
+    #[command(flatten)]
+    sockets: SocketArgs,
+    /// How often expired connections are removed
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    sweep_interval: Duration,
+    /// How often the connection counts are checked against the connections, and corrected
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    recount_interval: Duration,
+    /// Most virtual services
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().services)]
+    max_services: u32,
+    /// Most real servers, of all services together
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().destinations)]
+    max_destinations: u32,
+    /// Most places in destination sets and scheduler tables
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().slots)]
+    max_slots: u32,
+    /// Most connections at one time
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().connections)]
+    max_connections: u32,
+    /// Most real servers of one service; can only be lowered
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().destinations_per_service)]
+    max_destinations_per_service: u32,
+    #[command(flatten)]
+    pins: PinArgs,
+}
+
+#[derive(Debug, Args)]
+struct SocketArgs {
+    /// Which sockets are balanced when they connect
+    #[arg(long, value_enum, default_value_t = SocketArg::HostOnly)]
+    socket_lb: SocketArg,
+    /// Cgroup v2 whose sockets those are [default: where cgroup2 is mounted]
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+}
+
+/// Arguments of `bpvs check`.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// Format
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    #[command(flatten)]
+    sockets: SocketArgs,
+    #[command(flatten)]
+    pins: PinArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum SocketArg {
+    /// Those of this network namespace
+    HostOnly,
+    /// None: local processes reach services only by way of other hosts
+    Off,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum TcArg {
+    /// TCX links where the kernel has them, else clsact filters
+    Auto,
+    /// TCX links
+    Tcx,
+    /// clsact filters
+    Clsact,
+}
+
+/// `bpvs run`.
+pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
+    let config = config(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(agent::run(config))?;
+    // Blocking file reads of a source may still be going on; they hold nothing that must be finished.
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `bpvs check`: 0 if nothing that is required is missing.
+pub(super) fn check(args: &CheckArgs) -> Result<ExitCode> {
+    let places = probe::Places {
+        pin_path: args.pins.pin_path.clone(),
+        cgroup: args.sockets.cgroup.clone(),
+        sockets: args.sockets.socket_lb == SocketArg::HostOnly,
+    };
+    let probes = probe::probe(&places);
+    super::observe::print(&match args.output {
+        Output::Text => crate::render::text::probes(&probes),
+        Output::Json => crate::render::json::probes(&probes),
+    })?;
+    Ok(if probe::missing(&probes).is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn config(args: RunArgs) -> Result<Config> {
+    let sizes = Sizes {
+        services: args.max_services,
+        destinations: args.max_destinations,
+        slots: args.max_slots,
+        connections: args.max_connections,
+        destinations_per_service: args.max_destinations_per_service,
+    };
+    sizes.validate()?;
+    let api = match (args.kubeconfig, &args.manifests) {
+        (Some(path), _) => Some(Api::Kubeconfig(path)),
+        (None, Some(_)) => None,
+        (None, None) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Some(Api::InCluster),
+        (None, None) => bail!("no source: give --manifests PATH or --kubeconfig FILE (this is no pod of a cluster)"),
+    };
+    Ok(Config {
+        pins: Pins::new(args.pins.pin_path),
+        sizes,
+        manifests: args.manifests,
+        api,
+        node_name: node_name(args.node_name)?,
+        scheduler: args.scheduler,
+        selection: Selection { include: args.interfaces, exclude: args.exclude_interfaces },
+        tc: match args.tc {
+            TcArg::Auto => TcHook::Auto,
+            TcArg::Tcx => TcHook::Tcx,
+            TcArg::Clsact => TcHook::Clsact,
+        },
+        sockets: args.sockets.socket_lb == SocketArg::HostOnly,
+        cgroup: args.sockets.cgroup,
+        sweep_interval: args.sweep_interval,
+        recount_interval: args.recount_interval,
+    })
+}
+
+/// The node's name as kube-proxy finds it: what was given, else the host name; trimmed, in lower case.
+fn node_name(given: Option<String>) -> Result<String> {
+    let name = match given {
+        Some(name) => name,
+        None => nix::sys::utsname::uname()?.nodename().to_string_lossy().into_owned(),
+    };
+    let name = name.trim().to_lowercase();
+    if name.is_empty() {
+        bail!("the node has no name: give --node-name");
+    }
+    Ok(name)
+}
+
+fn scheduler(name: &str) -> Result<Scheduler, String> {
+    let known = || Scheduler::ALL.map(Scheduler::name).join(", ");
+    Scheduler::from_name(name).ok_or_else(|| format!("no such scheduler; allowed are {}", known()))
+}
+
+/// A time from 10 ms to an hour: a number with `ms`, `s` or `m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        _ => return Err("write a number with its unit: ms, s or m".to_owned()),
+    };
+    let milliseconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    match milliseconds {
+        Some(time @ 10..=3_600_000) => Ok(Duration::from_millis(time)),
+        _ => Err("allowed are 10ms to 60m".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Wrapper {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Config, String> {
+        let arguments = ["run"].iter().chain(arguments);
+        let wrapper = Wrapper::try_parse_from(arguments).map_err(|error| error.to_string())?;
+        config(wrapper.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn manifests_alone_need_no_api_server() {
+        let config = parse(&["--manifests", "x", "--node-name", " Node-A "]).unwrap();
+        assert_eq!(config.api, None);
+        assert_eq!(config.node_name, "node-a");
+        assert_eq!(config.scheduler, Scheduler::RoundRobin);
+        assert!(config.sockets);
+    }
+
+    #[test]
+    fn both_sources_may_be_given() {
+        let config = parse(&["--manifests", "x", "--kubeconfig", "y", "--scheduler", "wlc"]).unwrap();
+        assert_eq!(config.api, Some(Api::Kubeconfig("y".into())));
+        assert_eq!(config.manifests, Some("x".into()));
+        assert_eq!(config.scheduler, Scheduler::WeightedLeastConnection);
+    }
+
+    #[test]
+    fn lists_of_interfaces_are_separated_by_commas() {
+        let config =
+            parse(&["--manifests", "x", "--interfaces", "eth*,veth?", "--exclude-interfaces", "eth9"]).unwrap();
+        assert_eq!(config.selection.include, ["eth*", "veth?"]);
+        assert_eq!(config.selection.exclude, ["eth9"]);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_what_is_allowed() {
+        for (arguments, expected) in [
+            (["--scheduler", "fastest"], "rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq"),
+            (["--sweep-interval", "1h"], "ms, s or m"),
+            (["--sweep-interval", "0s"], "10ms to 60m"),
+            (["--max-services", "0"], "--max-services 0"),
+            (["--max-destinations-per-service", "20000"], "16384"),
+            (["--node-name", " "], "--node-name"),
+        ] {
+            let error = parse(&["--manifests", "x", arguments[0], arguments[1]]).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Programs attached so that they stay when this process goes, and are replaced without a gap when the next one comes.
+//!
+//! | module | where |
+//! |---|---|
+//! | [`tcx`] | interfaces of kernels from 6.6 on: pinned links |
+//! | [`clsact`] | interfaces of older kernels: filters, known by their name |
+//! | [`cgroup`] | sockets of this node: pinned links |
+//! | [`tc`] | interfaces: which of the first two, and what goes with an interface |
+
+pub mod cgroup;
+pub mod clsact;
+pub mod tc;
+pub mod tcx;
+
+/// Which of an interface's two tc hooks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Direction {
+    /// Packets that arrive.
+    Ingress,
+    /// Packets that leave.
+    Egress,
+}
+
+impl Direction {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
+
+    /// Its name in pins and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+
+    /// The program for this hook.
+    pub const fn program(self) -> &'static str {
+        match self {
+            Self::Ingress => "bpvs_ingress",
+            Self::Egress => "bpvs_egress",
+        }
+    }
+
+    /// aya's name for it.
+    pub(super) const fn attach_type(self) -> aya::programs::TcAttachType {
+        match self {
+            Self::Ingress => aya::programs::TcAttachType::Ingress,
+            Self::Egress => aya::programs::TcAttachType::Egress,
+        }
+    }
+}

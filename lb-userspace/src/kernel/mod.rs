@@ -1,0 +1,15 @@
+//! What stands between this process and the kernel, apart from the values in the maps: load, pin, adopt, attach,
+//! probe, clean up. Knows nothing of services.
+
+pub mod attach;
+pub mod bpf;
+pub mod cleanup;
+pub mod interfaces;
+pub mod lock;
+pub mod namespace;
+pub mod object;
+pub mod pins;
+pub mod probe;
+pub mod raw;
+pub mod sizes;
+pub mod sweep;

@@ -1,0 +1,5 @@
+//! Rows -> text or JSON. Knows nothing of maps.
+
+pub mod json;
+pub mod number;
+pub mod text;

@@ -1,0 +1,289 @@
+//! Rows of `bpvs list`.
+
+use std::net::IpAddr;
+
+use anyhow::Result;
+use lb_common::address::Protocol;
+use lb_common::layout::{SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, Service, ServiceKey, Traffic};
+use lb_common::scheduler::Scheduler;
+use serde::Serialize;
+
+use super::filter::Filter;
+use super::tables::Tables;
+
+/// A virtual service.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ServiceRow {
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: &'static str,
+    /// Virtual address.
+    pub address: IpAddr,
+    /// Virtual port.
+    pub port: u16,
+    /// Scheduler, as `ipvsadm` names it.
+    pub scheduler: &'static str,
+    /// Scheduler flags, as `ipvsadm` names them.
+    pub scheduler_flags: Vec<&'static str>,
+    /// Traffic of the destinations below.
+    pub traffic: Counters,
+    /// Real servers, by address and port.
+    pub destinations: Vec<DestinationRow>,
+}
+
+/// A real server of a virtual service.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DestinationRow {
+    /// Address.
+    pub address: IpAddr,
+    /// Port.
+    pub port: u16,
+    /// How packets reach it: `Masq`.
+    pub forward: &'static str,
+    /// Weight.
+    pub weight: i32,
+    /// Active connections.
+    pub active_connections: u32,
+    /// Inactive connections.
+    pub inactive_connections: u32,
+    /// Traffic.
+    pub traffic: Counters,
+}
+
+/// Traffic, as totals or per second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Counters {
+    /// Connections scheduled.
+    pub connections: u64,
+    /// Packets from clients.
+    pub in_packets: u64,
+    /// Packets to clients.
+    pub out_packets: u64,
+    /// Bytes from clients.
+    pub in_bytes: u64,
+    /// Bytes to clients.
+    pub out_bytes: u64,
+}
+
+impl From<Traffic> for Counters {
+    fn from(traffic: Traffic) -> Self {
+        Self {
+            connections: traffic.connections,
+            in_packets: traffic.in_packets,
+            out_packets: traffic.out_packets,
+            in_bytes: traffic.in_bytes,
+            out_bytes: traffic.out_bytes,
+        }
+    }
+}
+
+impl Counters {
+    fn map(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            connections: f(self.connections, other.connections),
+            in_packets: f(self.in_packets, other.in_packets),
+            out_packets: f(self.out_packets, other.out_packets),
+            in_bytes: f(self.in_bytes, other.in_bytes),
+            out_bytes: f(self.out_bytes, other.out_bytes),
+        }
+    }
+}
+
+/// Adds up the traffic of two CPUs.
+pub(super) fn sum(a: Traffic, b: Traffic) -> Traffic {
+    Traffic {
+        connections: a.connections + b.connections,
+        in_packets: a.in_packets + b.in_packets,
+        out_packets: a.out_packets + b.out_packets,
+        in_bytes: a.in_bytes + b.in_bytes,
+        out_bytes: a.out_bytes + b.out_bytes,
+    }
+}
+
+/// The services that a filter asks for, in `ipvsadm`'s order: IPv4 before IPv6, TCP, UDP, SCTP, address, port.
+pub fn services(tables: &impl Tables, filter: Option<&Filter>) -> Result<Vec<ServiceRow>> {
+    let mut rows = Vec::new();
+    for (key, service) in tables.services()? {
+        if filter.is_none_or(|filter| filter.matches(&key)) {
+            rows.extend(row(tables, &key, service)?);
+        }
+    }
+    let protocol = |row: &ServiceRow| Protocol::ALL.iter().position(|protocol| protocol.name() == row.protocol);
+    rows.sort_by(|a, b| {
+        (a.address.is_ipv6(), protocol(a), a.address, a.port).cmp(&(
+            b.address.is_ipv6(),
+            protocol(b),
+            b.address,
+            b.port,
+        ))
+    });
+    Ok(rows)
+}
+
+/// How often a service is read again when it changes meanwhile.
+const ATTEMPTS: usize = 5;
+
+/// One service as one version of it. A set that is replaced while it is read may be reused for another service, so
+/// the service is looked at again after it.
+fn row(tables: &impl Tables, key: &ServiceKey, mut service: Service) -> Result<Option<ServiceRow>> {
+    let mut destinations = Vec::new();
+    for _ in 0..ATTEMPTS {
+        destinations = destination_rows(tables, &service)?;
+        match tables.service(key)? {
+            None => return Ok(None),
+            Some(now) if now == service => break,
+            Some(now) => service = now,
+        }
+    }
+    let total = |sum: Counters, row: &DestinationRow| sum.map(row.traffic, |a, b| a + b);
+    Ok(Some(ServiceRow {
+        protocol: Protocol::from_number(key.protocol).map_or("?", Protocol::name),
+        address: key.address.into(),
+        port: key.port.number(),
+        scheduler: Scheduler::from_number(service.scheduler).map_or("?", Scheduler::name),
+        scheduler_flags: flags(service.flags),
+        traffic: destinations.iter().fold(Counters::default(), total),
+        destinations,
+    }))
+}
+
+fn destination_rows(tables: &impl Tables, service: &Service) -> Result<Vec<DestinationRow>> {
+    let mut rows = Vec::new();
+    for index in service.set_base..service.set_base.saturating_add(service.set_length) {
+        let slot = tables.slot(index)?;
+        let destination = tables.destination(slot.destination)?;
+        let load = tables.load(slot.destination)?;
+        rows.push(DestinationRow {
+            address: destination.address.into(),
+            port: destination.port.number(),
+            forward: "Masq",
+            weight: slot.weight,
+            active_connections: load.active(),
+            inactive_connections: load.inactive(),
+            traffic: tables.traffic(slot.destination)?.into(),
+        });
+    }
+    rows.sort_by_key(|row| (row.address, row.port));
+    Ok(rows)
+}
+
+fn flags(flags: u8) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    if flags & SERVICE_HASH_FALLBACK != 0 {
+        names.push("sh-fallback");
+    }
+    if flags & SERVICE_HASH_PORT != 0 {
+        names.push("sh-port");
+    }
+    names
+}
+
+/// Traffic per second between two readings, rounded to nearest. Services and destinations that were not in the first
+/// are counted from 0; a counter that went back belongs to a new destination and is too.
+pub fn rates(before: &[ServiceRow], after: Vec<ServiceRow>, seconds: f64) -> Vec<ServiceRow> {
+    after
+        .into_iter()
+        .map(|mut service| {
+            let old = before
+                .iter()
+                .find(|old| (old.protocol, old.address, old.port) == (service.protocol, service.address, service.port));
+            for destination in &mut service.destinations {
+                let old = old.and_then(|service| {
+                    service
+                        .destinations
+                        .iter()
+                        .find(|old| (old.address, old.port) == (destination.address, destination.port))
+                });
+                let old = old.map_or(Counters::default(), |old| old.traffic);
+                destination.traffic = destination.traffic.map(old, |now, then| {
+                    let delta = if now >= then { now - then } else { now };
+                    (delta as f64 / seconds).round() as u64
+                });
+            }
+            let total = |sum: Counters, row: &DestinationRow| sum.map(row.traffic, |a, b| a + b);
+            service.traffic = service.destinations.iter().fold(Counters::default(), total);
+            service
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::testing::Memory;
+
+    fn names(rows: &[ServiceRow]) -> Vec<String> {
+        rows.iter().map(|row| format!("{} {}:{}", row.protocol, row.address, row.port)).collect()
+    }
+
+    #[test]
+    fn services_come_in_the_order_of_ipvsadm() {
+        let mut memory = Memory::default();
+        for (protocol, address) in [
+            (Protocol::Tcp, "fd00::1"),
+            (Protocol::Sctp, "10.0.0.1"),
+            (Protocol::Udp, "10.0.0.1"),
+            (Protocol::Tcp, "192.168.0.1"),
+            (Protocol::Tcp, "10.0.0.1"),
+        ] {
+            memory.add_service(protocol, address, 80, Scheduler::RoundRobin, &[]);
+        }
+        assert_eq!(
+            names(&services(&memory, None).unwrap()),
+            ["TCP 10.0.0.1:80", "TCP 192.168.0.1:80", "UDP 10.0.0.1:80", "SCTP 10.0.0.1:80", "TCP fd00::1:80"]
+        );
+        let filter = "udp/10.0.0.1".parse().unwrap();
+        assert_eq!(names(&services(&memory, Some(&filter)).unwrap()), ["UDP 10.0.0.1:80"]);
+    }
+
+    #[test]
+    fn a_service_adds_up_its_destinations() {
+        let mut memory = Memory::default();
+        let ids = memory.add_service(
+            Protocol::Tcp,
+            "10.0.0.1",
+            80,
+            Scheduler::SourceHash,
+            &[("10.1.0.2", 1), ("10.1.0.1", 3)],
+        );
+        memory
+            .traffic
+            .insert(ids[0], Traffic { connections: 2, in_packets: 10, out_packets: 1, in_bytes: 7, out_bytes: 9 });
+        memory
+            .traffic
+            .insert(ids[1], Traffic { connections: 1, in_packets: 5, out_packets: 0, in_bytes: 7, out_bytes: 0 });
+        memory
+            .load
+            .insert(ids[0], lb_common::layout::DestinationLoad { connections: 3 << 32 | 4, ..Default::default() });
+        let rows = services(&memory, None).unwrap();
+        assert_eq!(
+            rows[0].traffic,
+            Counters { connections: 3, in_packets: 15, out_packets: 1, in_bytes: 14, out_bytes: 9 }
+        );
+        // Sorted by address, whatever the order of the list.
+        assert_eq!(rows[0].destinations[0].address.to_string(), "10.1.0.1");
+        assert_eq!(rows[0].destinations[1].active_connections, 3);
+        assert_eq!(rows[0].destinations[1].inactive_connections, 4);
+    }
+
+    #[test]
+    fn rates_are_differences_per_second() {
+        let mut memory = Memory::default();
+        let ids = memory.add_service(
+            Protocol::Tcp,
+            "10.0.0.1",
+            80,
+            Scheduler::RoundRobin,
+            &[("10.1.0.1", 1), ("10.1.0.2", 1)],
+        );
+        memory.traffic.insert(ids[0], Traffic { in_bytes: 1000, ..Traffic::default() });
+        memory.traffic.insert(ids[1], Traffic { in_bytes: 500, ..Traffic::default() });
+        let before = services(&memory, None).unwrap();
+        memory.traffic.insert(ids[0], Traffic { in_bytes: 4000, ..Traffic::default() });
+        // Counted from anew, as a reused id is.
+        memory.traffic.insert(ids[1], Traffic { in_bytes: 20, ..Traffic::default() });
+        let rows = rates(&before, services(&memory, None).unwrap(), 2.0);
+        assert_eq!(rows[0].destinations[0].traffic.in_bytes, 1500);
+        assert_eq!(rows[0].destinations[1].traffic.in_bytes, 10);
+        assert_eq!(rows[0].traffic.in_bytes, 1510);
+    }
+}

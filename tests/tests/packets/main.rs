@@ -1,0 +1,20 @@
+//! Packets in, packets out: the data path by `BPF_PROG_TEST_RUN`, as tables of (description, packet in, verdict, packet
+//! out). What should come out is built anew, from the other addresses, by a builder that knows nothing of bpvs.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `world` | a datapath with services, and the addresses around it |
+//! | `rows` | a table's rows, and how one is checked |
+//! | `shapes` | packets of every make: protocols, tags, options, extension headers |
+//! | the rest | the tests, by what they are about |
+
+mod errors;
+mod fragments;
+mod hairpin;
+mod lifecycle;
+mod refusal;
+mod rows;
+mod shapes;
+mod translation;
+mod untouched;
+mod world;
