@@ -89,13 +89,28 @@ impl Frame {
 impl Bytes for Frame {
     #[inline(always)]
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
-        if let Some(bytes) = self.read_direct(offset) {
-            return Some(bytes);
+        match self.read_direct(offset) {
+            Some(bytes) => Some(bytes),
+            None => self.read_seldom(offset),
         }
+    }
+
+    #[inline(always)]
+    fn read_seldom<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         // SAFETY: the helper writes at most N bytes to `bytes`, and checks the packet's bounds itself.
         let result = unsafe { bpf_skb_load_bytes(self.0.cast(), offset, bytes.as_mut_ptr().cast(), N as u32) };
         if result == 0 { Some(bytes) } else { None }
+    }
+}
+
+/// The same packet, for what is read seldom as a whole.
+pub struct Seldom(pub Frame);
+
+impl Bytes for Seldom {
+    #[inline(always)]
+    fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
+        self.0.read_seldom(offset)
     }
 }
 
