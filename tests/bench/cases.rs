@@ -15,11 +15,18 @@ use crate::{
 
 /// Flows in the table while known connections are measured.
 const KNOWN_FLOWS: u32 = 200_000;
-/// Connections that the table has room for: both protocols' known ones, half full as hash tables like it.
+/// Connections that the table has room for then: both protocols' known ones, half full as hash tables like it.
 const ROOM: u32 = 4 * KNOWN_FLOWS;
+/// Connections that the table has room for while new ones are measured: as shipped.
+const ROOM_AS_SHIPPED: u32 = 131_072;
 /// Destinations that a scheduler chooses among.
 const DESTINATIONS: [u32; 4] = [4, 64, 1_024, 4_096];
 const FAMILIES: [(Family, &str); 2] = [(Family::V4, "IPv4"), (Family::V6, "IPv6")];
+
+/// Case: a table of the shipped size that has nothing in it but what is being opened.
+const FRESH_TABLE: &str = "new connection";
+/// Case: beside the known connections, in memory that no cache holds.
+const USED_TABLE: &str = "new connection, beside 400000 known";
 
 const PORT: u16 = 80;
 const SERVER_PORT: u16 = 8080;
@@ -37,10 +44,12 @@ pub(crate) fn run(quick: bool) -> Result<Vec<Figure>> {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
             bench.known(protocol, known_effort)?;
         }
-        bench.rig.forget()?;
+        bench.new_connections(USED_TABLE, Scheduler::RoundRobin, DESTINATIONS[0], new_effort)?;
+        let mut rig = Rig::load(ROOM_AS_SHIPPED)?;
+        bench.rig = &mut rig;
         for scheduler in Scheduler::ALL {
             for destinations in DESTINATIONS {
-                bench.new_connections(scheduler, destinations, new_effort)?;
+                bench.new_connections(FRESH_TABLE, scheduler, destinations, new_effort)?;
             }
         }
         if matches!(family, Family::V6) {
@@ -145,12 +154,12 @@ impl Bench<'_> {
     }
 
     /// First packets of connections.
-    fn new_connections(&mut self, scheduler: Scheduler, destinations: u32, effort: Effort) -> Result<()> {
+    fn new_connections(&mut self, case: &str, scheduler: Scheduler, destinations: u32, effort: Effort) -> Result<()> {
         let served = self.serve(Protocol::Tcp, scheduler, destinations)?;
         self.rig.spread_load(&served)?;
         let before = self.rig.traffic(&served)?;
         let packet = template(Direction::Request, Protocol::Tcp, self.frontend(), flags::SYN);
-        let ns = self.rig.cost(Hook::Ingress, &packet, Flows::Fresh(0), effort)?;
+        let ns = self.rig.cost(Hook::Ingress, &packet, Flows::Fresh(u64::from(KNOWN_FLOWS)), effort)?;
         let opened = self.rig.traffic(&served)?.connections - before.connections;
         ensure!(
             opened == u64::from(effort.total()),
@@ -159,7 +168,7 @@ impl Bench<'_> {
             scheduler.name()
         );
         self.rig.forget()?;
-        self.record("new connection".to_owned(), Hook::Ingress, Some((scheduler, destinations)), ns)
+        self.record(case.to_owned(), Hook::Ingress, Some((scheduler, destinations)), ns)
     }
 }
 
@@ -170,7 +179,8 @@ fn of<'a>(figures: &'a [Figure], case: &'a str, family: &'a str) -> impl Iterato
 fn print_packets(figures: &[Figure]) {
     let head = ["ns per packet, net", "IPv4", "IPv6"].map(str::to_owned);
     let mut rows: Vec<Vec<String>> = Vec::new();
-    for figure in figures.iter().filter(|figure| figure.scheduler.is_none() && figure.family == Some(FAMILIES[0].1)) {
+    let shown = |figure: &&Figure| figure.case != FRESH_TABLE && figure.family == Some(FAMILIES[0].1);
+    for figure in figures.iter().filter(shown) {
         let ns =
             FAMILIES.iter().flat_map(|(_, family)| of(figures, &figure.case, family)).map(|figure| cell(figure.ns));
         rows.push([figure.case.clone()].into_iter().chain(ns).collect());
@@ -192,7 +202,7 @@ fn print_new(figures: &[Figure]) {
 fn row(figures: &[Figure], scheduler: Scheduler) -> Vec<String> {
     let mut row = vec![scheduler.name().to_owned()];
     for (_, family) in FAMILIES {
-        let ns: Vec<f64> = of(figures, "new connection", family)
+        let ns: Vec<f64> = of(figures, FRESH_TABLE, family)
             .filter(|figure| figure.scheduler == Some(scheduler.name()))
             .map(|figure| figure.ns)
             .collect();
