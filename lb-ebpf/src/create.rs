@@ -109,8 +109,7 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
         return TABLE_FULL;
     }
     count::load(server, transition.load);
-    count::scheduled(server);
-    count::request(server, packet.length);
+    count::opened(server, packet.length);
     opened.rewrite = Rewrite::of(&entry);
     OPENED
 }

@@ -48,7 +48,7 @@ pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded:
         }
         packet.signal = flags;
     } else if packet.key.protocol == SCTP {
-        let [chunk, _, high, low] = bytes.read::<4>(packet.transport + 12).ok_or(Unhandled)?;
+        let [chunk, _, high, low] = bytes.read_seldom::<4>(packet.transport + 12).ok_or(Unhandled)?;
         if !packet.reaches(packet.transport + 16) {
             return Err(Unhandled);
         }
@@ -56,7 +56,7 @@ pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded:
         if chunk == COOKIE_ECHO || chunk == COOKIE_ACK {
             let length = (u32::from(u16::from_be_bytes([high, low])) + 3) & 0x1_fffc;
             let next = packet.transport + 12 + length;
-            if let Some([second]) = bytes.read::<1>(next)
+            if let Some([second]) = bytes.read_seldom::<1>(next)
                 && packet.reaches(next + 1)
             {
                 packet.second_signal = second;
@@ -72,7 +72,7 @@ pub(super) fn parse_icmp<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet) -> R
     if !matches!(packet.kind, Kind::Whole) {
         return Err(Unhandled);
     }
-    let [message] = bytes.read::<1>(packet.transport).ok_or(Unhandled)?;
+    let [message] = bytes.read_seldom::<1>(packet.transport).ok_or(Unhandled)?;
     if !packet.reaches(packet.transport + 1) {
         return Err(Unhandled);
     }
