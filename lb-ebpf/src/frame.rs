@@ -53,7 +53,7 @@ impl Frame {
     /// learns nothing from.
     #[inline(always)]
     fn read_direct<const N: usize>(self, offset: u32) -> Option<[u8; N]> {
-        if N % 2 != 0 || offset > MAX_DIRECT {
+        if !N.is_multiple_of(2) || offset > MAX_DIRECT {
             return None;
         }
         // SAFETY: the context is valid during the program.
