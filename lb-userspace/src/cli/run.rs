@@ -29,10 +29,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", default_value = "rr", value_parser = scheduler)]
     scheduler: Scheduler,
     /// Interfaces to attach to, as comma-separated patterns [default: all but loopback and bridges]
-    #[arg(long, value_name = "GLOB,...", value_delimiter = ',')]
+    #[arg(long, value_name = "GLOB,...", value_delimiter = ',', value_parser = pattern)]
     interfaces: Vec<String>,
     /// Interfaces to leave alone, likewise
-    #[arg(long, value_name = "GLOB,...", value_delimiter = ',')]
+    #[arg(long, value_name = "GLOB,...", value_delimiter = ',', value_parser = pattern)]
     exclude_interfaces: Vec<String>,
     /// How to attach to interfaces
     #[arg(long, value_enum, default_value_t = TcArg::Auto)]
@@ -192,6 +192,20 @@ fn scheduler(name: &str) -> Result<Scheduler, String> {
     Scheduler::from_name(name).ok_or_else(|| format!("no such scheduler; allowed are {}", known()))
 }
 
+/// A pattern of interface names. What could match none is a mistake, and so is what other programs know as a pattern.
+fn pattern(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("an empty pattern matches no interface".to_owned());
+    }
+    if text.contains(|c: char| c.is_whitespace() || c.is_control() || "/:[]{}!".contains(c)) {
+        return Err("patterns are names of interfaces in which only `*` and `?` mean others".to_owned());
+    }
+    if text.bytes().filter(|byte| *byte != b'*').count() > 15 {
+        return Err("names of interfaces have at most 15 characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// A time from 10 ms to an hour.
 fn duration(text: &str) -> Result<Duration, String> {
     match milliseconds(text)? {
@@ -294,6 +308,16 @@ mod tests {
     fn the_node_is_named_by_either_flag() {
         let config = parse(&["--manifests", "x", "--hostname-override", " N1"]).unwrap();
         assert_eq!(config.node_name, "n1");
+    }
+
+    #[test]
+    fn patterns_that_could_match_no_interface_are_refused() {
+        for text in ["eth0", "*", "eth*", "veth?", "abcdefghijklmno", "a*b*c*d*e*f*g*h*i*j"] {
+            assert_eq!(pattern(text).as_deref(), Ok(text));
+        }
+        for text in ["", "eth[0-9]", "a/b", "a b", "{a}", "!eth0", "abcdefghijklmnop"] {
+            assert!(pattern(text).is_err(), "{text}");
+        }
     }
 
     #[test]
