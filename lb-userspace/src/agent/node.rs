@@ -5,7 +5,6 @@ use aya::Ebpf;
 use aya::maps::{Array, Map};
 use lb_common::address::Address;
 use lb_common::layout::{Settings, VERSION};
-use lb_common::timeouts::Timeouts;
 use tracing::{info, warn};
 
 use super::Config;
@@ -46,7 +45,7 @@ impl Node {
             } else {
                 0
             },
-            timeouts: Timeouts::IPVS,
+            timeouts: config.timeouts,
             ..Settings::default()
         };
         Ok(Self {
