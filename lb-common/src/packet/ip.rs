@@ -49,9 +49,6 @@ pub fn parse_ethernet<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet) -> Resu
 
 /// Parses an IP packet at `network`. `embedded`: inside an ICMP error, where it may be cut after eight bytes of its
 /// transport header and must not be an error itself.
-///
-/// The key's padding is left as it is: 0 from the start, and nobody writes it. Three bytes would be a call of `memset`,
-/// whose frame is too much for the stack of [`super::parse_quoted`]'s callers up to Linux 6.8.
 #[inline(always)]
 pub fn parse_network<B: Bytes + ?Sized>(
     bytes: &B,
@@ -67,6 +64,7 @@ pub fn parse_network<B: Bytes + ?Sized>(
     packet.second_signal = transport::NO_SIGNAL;
     packet.key.source_port = Port(0);
     packet.key.destination_port = Port(0);
+    packet.key.pad = [0; 3];
     match family {
         Family::V4 => parse_v4(bytes, embedded, packet),
         Family::V6 => parse_v6(bytes, embedded, packet),
