@@ -26,7 +26,7 @@ const NETWORK: &str = "network";
 /// After that, in this order.
 const STEPS: [(&str, Step); 10] = [
     ("check", |_| load::check()),
-    ("load", |_| load::load()),
+    ("load", load),
     ("attach", attach),
     ("tcp", serve::tcp),
     ("udp", serve::udp),
@@ -65,9 +65,18 @@ fn report<T>(name: &str, result: Result<T>, found: impl Fn(&T) -> String) -> Res
     result
 }
 
-/// Starts the agent: maps, programs on every interface of the node and on the cgroup, services.
+/// Starts the agent: every program passes the verifier, every service is programmed.
+fn load(world: &mut World<'_>) -> Result<String> {
+    if let Err(error) = world.start() {
+        // The agent stops at the first program that is refused.
+        load::print_refusals()?;
+        return Err(error);
+    }
+    load::verified()
+}
+
+/// The programs are on every interface of the node, on the hook that this kernel should have, and on the cgroup.
 fn attach(world: &mut World<'_>) -> Result<String> {
-    world.start()?;
     let (node, agent) = (&world.topology.node, world.agent()?);
     let hook = load::expected_hook()?;
     let hooks = attached(&node.namespace)?;
