@@ -11,3 +11,4 @@ pub mod packets;
 pub mod sequences;
 pub mod topology;
 pub mod traffic;
+pub mod world;
