@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod api_server;
 pub mod cleanup;
+pub mod foreign;
 pub mod model;
 pub mod namespace;
 pub mod packets;

@@ -4,11 +4,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::agent::{Agent, Listing, Manifests, ServiceManifest};
+use crate::namespace::Namespace;
+use crate::packets::{RawSocket, Summary, protocol};
 use crate::topology::{Host, Topology};
-use crate::traffic::Servers;
+use crate::traffic::{DEADLINE, Servers, UdpClient};
 
 /// Port of the TCP servers.
 pub const TCP_TARGET: u16 = 8080;
@@ -62,6 +64,17 @@ impl World {
     /// Starts an agent on the manifests.
     pub fn agent(&self) -> Result<Agent<'_>> {
         Agent::builder(&self.topology.node.namespace).manifests(&self.manifests).start()
+    }
+
+    /// Sends one datagram to `to`, where nobody answers, and returns it as the host outside gets it by the default
+    /// route: what becomes of a packet that nobody translates.
+    pub fn leaves_by_the_default_route(&self, from: &Namespace, to: SocketAddr) -> Result<Summary> {
+        let wire = RawSocket::open(&self.topology.external.namespace, "eth0")?;
+        let udp = UdpClient::unconnected(from, None, to)?;
+        udp.socket().send_to(b"nobody", to)?;
+        let port = udp.local()?.port();
+        let ours = |packet: &Summary| packet.protocol == protocol::UDP && packet.from.port() == port;
+        Ok(wire.expect(DEADLINE, ours).with_context(|| format!("a datagram to {to}"))?.1)
     }
 
     /// A pod, a host outside, and the node itself.

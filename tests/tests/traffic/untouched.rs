@@ -1,30 +1,10 @@
 //! What is not for a service passes as if bpvs were not there.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
 
-use bpvs_tests::namespace::Namespace;
-use bpvs_tests::packets::{RawSocket, Summary, protocol, verify};
 use bpvs_tests::topology::Topology;
 use bpvs_tests::traffic::{DEADLINE, Dial, UdpClient};
 use bpvs_tests::world::{TCP, TCP_TARGET, UDP_TARGET, World, virtual_addresses};
-
-/// Sends one datagram to `to`, where nobody answers, and returns it as the host outside gets it by the default route.
-pub(crate) fn leaves_by_the_default_route(from: &Namespace, world: &World, to: SocketAddr) -> Summary {
-    let wire = RawSocket::open(&world.topology.external.namespace, "eth0").unwrap();
-    let udp = UdpClient::unconnected(from, None, to).unwrap();
-    udp.socket().send_to(b"nobody", to).unwrap();
-    let end = Instant::now() + DEADLINE;
-    while Instant::now() < end {
-        let Some(frame) = wire.receive(Duration::from_millis(100)).unwrap() else { continue };
-        // Other packets may pass, of kinds that this reader refuses.
-        let Ok(summary) = verify(&frame) else { continue };
-        if summary.protocol == protocol::UDP && summary.from.port() == udp.local().unwrap().port() {
-            return summary;
-        }
-    }
-    panic!("nothing for {to} left by the default route in {DEADLINE:?}");
-}
 
 #[test]
 fn pods_the_node_and_other_ports() {
@@ -53,7 +33,7 @@ fn pods_the_node_and_other_ports() {
         for port in [TCP, 81] {
             for client in [pod, node] {
                 let to = SocketAddr::new(address, port);
-                let packet = leaves_by_the_default_route(&client.namespace, &world, to);
+                let packet = world.leaves_by_the_default_route(&client.namespace, to).unwrap();
                 assert_eq!((packet.to, packet.from.ip()), (to, client.address_like(address)));
             }
         }
