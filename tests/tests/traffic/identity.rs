@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use bpvs_tests::agent::Agent;
 use bpvs_tests::topology::Topology;
 use bpvs_tests::traffic::{DEADLINE, Dial, UdpClient};
 use bpvs_tests::world::{TCP, TCP_TARGET, UDP, UDP_TARGET, World, frontends};
@@ -98,14 +97,16 @@ fn several_ports_and_slices_are_one_service() {
 
 #[test]
 fn a_server_of_the_nodes_own_network() {
-    let world = World::new(Topology::builder().servers(0).build().unwrap()).unwrap();
-    let node = &world.topology.node;
-    world.servers.tcp(&node.namespace, 9, TCP_TARGET).unwrap();
-    world.servers.udp(&node.namespace, 9, UDP_TARGET).unwrap();
-    let service = world.empty_service("web", 1).server(9, &[node.v4.into(), node.v6.into()], 1);
-    world.publish("web", &service).unwrap();
-    let _agent: Agent<'_> = world.agent().unwrap();
-    everyone_is_served(&world, 1);
+    for offload in [false, true] {
+        let world = World::new(Topology::builder().servers(0).checksum_offload(offload).build().unwrap()).unwrap();
+        let node = &world.topology.node;
+        world.servers.tcp(&node.namespace, 9, TCP_TARGET).unwrap();
+        world.servers.udp(&node.namespace, 9, UDP_TARGET).unwrap();
+        let service = world.empty_service("web", 1).server(9, &[node.v4.into(), node.v6.into()], 1);
+        world.publish("web", &service).unwrap();
+        let _agent = world.agent().unwrap();
+        everyone_is_served(&world, 1);
+    }
 }
 
 #[test]
