@@ -193,6 +193,8 @@ unsafe extern "C" fn visit_flow(
             count::load(flow.server, DestinationLoad::ONE_INACTIVE.wrapping_neg());
             sweep.expired += 1;
         }
+        // If it names a newer flow, that one times out too.
+        let _ = SOCKET_FLOWS.remove(crate::sockets::newest_key(key.cookie));
         return 0;
     }
     if sweep.recount != 0 {
