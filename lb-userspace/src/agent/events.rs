@@ -25,6 +25,8 @@ const DEBOUNCE: Duration = Duration::from_millis(10);
 const NETWORK_DEBOUNCE: Duration = Duration::from_millis(20);
 /// How soon what failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How soon at the latest what keeps failing is tried again: some errors last until somebody changes the input.
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// How often the node is looked at when nothing is reported.
 const RESYNC: Duration = Duration::from_secs(30);
 /// How often removed destinations are looked at (IPVS: `IP_VS_DEST_TRASH_PERIOD`, halved).
@@ -47,6 +49,8 @@ pub struct Agent {
     due: Option<Instant>,
     /// When to look at the node.
     node_due: Option<Instant>,
+    /// How soon to try again what could not be programmed.
+    retry: Duration,
 }
 
 impl Agent {
@@ -69,6 +73,7 @@ impl Agent {
             ready: false,
             due: None,
             node_due: None,
+            retry: RETRY,
         }
     }
 
@@ -114,7 +119,7 @@ impl Agent {
             self.model.change(update.source, update.change);
             next = self.updates.try_recv().ok();
         }
-        self.due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
+        self.due = Some(sooner(self.due, Instant::now() + DEBOUNCE));
     }
 
     fn program(&mut self) {
@@ -123,8 +128,11 @@ impl Agent {
             return;
         }
         let outcome = block_in_place(|| self.programmer.sync(&self.model, Instant::now()));
-        if !outcome.complete {
-            self.due = Some(Instant::now() + RETRY);
+        if outcome.complete {
+            self.retry = RETRY;
+        } else {
+            self.due = Some(Instant::now() + self.retry);
+            self.retry = (2 * self.retry).min(LONGEST_RETRY);
         }
         if !self.ready {
             self.ready = true;
@@ -155,6 +163,7 @@ impl Agent {
             errors.push(format!("{error:#}"));
         }
         if !errors.is_empty() {
+            errors.extend(self.node.reconnect().err().map(|error| format!("{error:#}")));
             self.node_due = Some(Instant::now() + RETRY);
         }
         for error in self.node_errors.news(errors) {
@@ -170,10 +179,28 @@ impl Agent {
     }
 }
 
+/// The sooner of a time that may be set and another: a change does not wait for what is to be tried again.
+fn sooner(set: Option<Instant>, other: Instant) -> Instant {
+    set.map_or(other, |set| set.min(other))
+}
+
 /// Ends at a time; never, if there is none.
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time.into()).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_does_not_wait_for_what_is_tried_again_and_puts_nothing_off() {
+        let now = Instant::now();
+        assert_eq!(sooner(None, now), now);
+        assert_eq!(sooner(Some(now + LONGEST_RETRY), now), now);
+        assert_eq!(sooner(Some(now), now + DEBOUNCE), now);
     }
 }
