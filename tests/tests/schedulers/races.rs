@@ -91,7 +91,7 @@ fn two_first_packets_of_one_connection_open_it_once_and_both_arrive() -> Result<
             Ok(())
         };
         thread::scope(|scope| {
-            let other = scope.spawn(&cpu);
+            let other = scope.spawn(cpu);
             cpu()?;
             other.join().ok().context("the other CPU's thread")?
         })?;
