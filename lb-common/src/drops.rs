@@ -14,23 +14,20 @@ pub enum Drop {
     NoSourcePort = 3,
     /// A fragment whose first fragment was not seen.
     OrphanFragment = 4,
-    /// Headers that contradict themselves or end early, sent to a VIP.
-    Malformed = 5,
     /// The kernel refused to rewrite the packet.
-    RewriteFailed = 6,
+    RewriteFailed = 5,
     /// Expired TTL or another reason not to answer, where an answer was due.
-    Unanswerable = 7,
+    Unanswerable = 6,
 }
 
 impl Drop {
     /// Every reason, by index.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::NoDestination,
         Self::NotSyn,
         Self::TableFull,
         Self::NoSourcePort,
         Self::OrphanFragment,
-        Self::Malformed,
         Self::RewriteFailed,
         Self::Unanswerable,
     ];
@@ -43,7 +40,6 @@ impl Drop {
             Self::TableFull => "table-full",
             Self::NoSourcePort => "no-source-port",
             Self::OrphanFragment => "orphan-fragment",
-            Self::Malformed => "malformed",
             Self::RewriteFailed => "rewrite-failed",
             Self::Unanswerable => "unanswerable",
         }

@@ -48,6 +48,19 @@ pub fn scheduled(server: u32) {
     }
 }
 
+/// Counts a connection as scheduled, with the packet from the client that opened it.
+#[inline(always)]
+pub fn opened(server: u32, bytes: u32) {
+    if let Some(traffic) = DESTINATION_TRAFFIC.get_ptr_mut(server) {
+        // SAFETY: as in `request`.
+        unsafe {
+            (*traffic).connections += 1;
+            (*traffic).in_packets += 1;
+            (*traffic).in_bytes += u64::from(bytes);
+        }
+    }
+}
+
 /// Adds to a destination's active and inactive connections (wrapping, so that a difference moves both at once).
 #[inline(always)]
 pub fn load(server: u32, difference: u64) {

@@ -67,6 +67,10 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
 
     opened.hairpin = destination.address == key.source;
     let source = if opened.hairpin { node_address(settings, &key.source) } else { key.source };
+    if source == Address::UNSPECIFIED {
+        // The node has no address of this family: better a counted drop than a packet from nobody.
+        return NO_SOURCE_PORT;
+    }
     let flags = if opened.hairpin { ConnectionState::HAIRPIN } else { 0 };
     let mut entry = Connection {
         source: key.destination,
@@ -105,8 +109,7 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
     if CONNECTIONS.insert(key, &entry, u64::from(BPF_NOEXIST)).is_err() {
         return step_back(key, &reply_key, server, transition.load);
     }
-    count::scheduled(server);
-    count::request(server, packet.length);
+    count::opened(server, packet.length);
     opened.rewrite = Rewrite::of(&entry);
     OPENED
 }

@@ -68,6 +68,11 @@ pub static DESTINATION_LOAD: Array<DestinationLoad, DESTINATIONS, MAPPABLE> = Ar
 #[btf_map(name = "destination_traffic")]
 pub static DESTINATION_TRAFFIC: PerCpuArray<Traffic, DESTINATIONS> = PerCpuArray::new();
 
+/// Traffic of a service's destinations whose ids are free again, by service id. The agent alone writes it, when it
+/// frees an id: a service's totals are this and what its destinations have, those that drain among them.
+#[btf_map(name = "service_retired")]
+pub static SERVICE_RETIRED: Array<Traffic, { 2 * SERVICES }, MAPPABLE> = Array::new();
+
 /// rr's and wrr's place in the list, by service id. Larger than `services`: a removed service keeps its id while its
 /// connections last.
 #[btf_map(name = "scheduler_state")]

@@ -2,13 +2,14 @@
 //! the interface it arrived on.
 //!
 //! The answer is written over the packet. A packet whose checksum a local sender left to the device keeps that mark:
-//! right for veth, where such packets come from, since nothing completes it there.
+//! right for veth, where such packets come from, since nothing completes it there. A sum that a device kept beside the
+//! packet does not follow: nobody looks at it on the way out.
 
 use aya_ebpf::helpers::{bpf_skb_change_tail, bpf_skb_load_bytes, bpf_skb_store_bytes};
 use lb_common::{
     address::Address,
     drops::Drop,
-    nat::{Editor, checksum},
+    nat::{Editor, Sum, checksum},
     packet::{Bytes, Family, Kind, PROTOCOL_ICMP, PROTOCOL_ICMPV6, Packet},
     tcp,
 };
@@ -37,7 +38,7 @@ pub fn turn_round(frame: Frame) -> i32 {
     let mut swapped = [0; 12];
     swapped[..6].copy_from_slice(&addresses[6..]);
     swapped[6..].copy_from_slice(&addresses[..6]);
-    match frame.store(0, swapped) {
+    match frame.store(0, swapped, Sum::Kept) {
         Ok(()) => send_back(frame),
         Err(_) => verdict::drop(Drop::RewriteFailed),
     }
@@ -114,7 +115,7 @@ fn write_unreachable(frame: Frame, packet: &Packet) -> Option<()> {
     if !write_network_header(frame, packet, 8 + length, u32::from(protocol)) {
         return None;
     }
-    { frame }.store(packet.network + header, icmp).ok()
+    { frame }.store(packet.network + header, icmp, Sum::Kept).ok()
 }
 
 /// [`move_up`]: it could not. No sum of so few words.
@@ -186,7 +187,7 @@ fn write_reset(frame: Frame, packet: &Packet) -> Option<()> {
     if !write_network_header(frame, packet, 20, u32::from(packet.key.protocol)) {
         return None;
     }
-    { frame }.store(packet.network + header, answer).ok()
+    { frame }.store(packet.network + header, answer, Sum::Kept).ok()
 }
 
 #[inline(always)]
@@ -254,7 +255,7 @@ fn write_network_header(frame: Frame, packet: &Packet, payload: u32, protocol: u
                 sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
             }
             header[10..12].copy_from_slice(&(!fold(sum)).to_ne_bytes());
-            frame.store(packet.network, header).is_ok()
+            frame.store(packet.network, header, Sum::Kept).is_ok()
         }
         Family::V6 => {
             let mut header = [0u8; 40];
@@ -264,7 +265,7 @@ fn write_network_header(frame: Frame, packet: &Packet, payload: u32, protocol: u
             header[7] = HOPS;
             header[8..24].copy_from_slice(&words(from));
             header[24..40].copy_from_slice(&words(to));
-            frame.store(packet.network, header).is_ok()
+            frame.store(packet.network, header, Sum::Kept).is_ok()
         }
     }
 }

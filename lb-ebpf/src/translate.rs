@@ -10,7 +10,7 @@ use lb_common::{
 
 use crate::{
     fragments,
-    frame::Frame,
+    frame::{Frame, Seldom},
     verdict::{self, NEXT},
 };
 
@@ -23,7 +23,7 @@ pub fn parse(frame: Frame, packet: &mut Packet) -> bool {
 /// Parses the packet that an ICMP error quotes.
 #[inline(never)]
 pub fn parse_quoted(frame: Frame, error: &Packet, quoted: &mut Packet) -> bool {
-    packet::parse_quoted(&frame, error, quoted).is_ok()
+    packet::parse_quoted(&Seldom(frame), error, quoted).is_ok()
 }
 
 /// Writes a translation.

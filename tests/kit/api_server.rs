@@ -8,6 +8,7 @@ mod history;
 mod selector;
 mod watches;
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -54,6 +55,8 @@ pub(crate) struct State {
     requests: Vec<Request>,
     /// Status for the next requests.
     failing: Vec<u16>,
+    /// Status for every request for a collection.
+    refused: BTreeMap<String, u16>,
     /// Watches of an older generation are cut.
     generation: u64,
     /// Watches of an older round end in good order.
@@ -159,6 +162,14 @@ impl ApiServer {
     /// Answers the next `count` requests with this status.
     pub fn fail_next(&self, count: usize, status: u16) {
         self.shared.change(|state| state.failing.extend(std::iter::repeat_n(status, count)));
+    }
+
+    /// Answers every request for a collection with this status, until that is taken back with `None`.
+    pub fn refuse(&self, collection: &str, status: Option<u16>) {
+        self.shared.change(|state| match status {
+            Some(status) => drop(state.refused.insert(collection.to_owned(), status)),
+            None => drop(state.refused.remove(collection)),
+        });
     }
 
     /// All requests so far.

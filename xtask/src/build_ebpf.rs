@@ -1,7 +1,7 @@
 //! `cargo xtask build-ebpf`: the BPF programs, from `lb-ebpf` to target/bpf/bpvs.o.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -49,18 +49,26 @@ pub(crate) fn build(progress: &mut Progress, chain: &Chain, profile: &str) -> Re
         format!("the BPF programs do not build with {}; the compiler's own words are above", chain.describe())
     })?;
     let profile_folder = if profile == "dev" { "debug" } else { profile };
-    let made = folder.join("target").join(TARGET).join(profile_folder).join("bpvs");
-    let bytes = fs::read(&made).with_context(|| format!("the build ended well but left no {}", made.display()))?;
+    let made = folder.join("target").join(TARGET).join(profile_folder);
     let object = workspace::bpf_object();
+    for (name, object) in [("bpvs", &object), ("bench", &workspace::bench_object())] {
+        let bytes = publish(&made.join(name), object)?;
+        progress.note(&format!("{} ({bytes} bytes)", object.display()));
+    }
+    Ok(object)
+}
+
+/// Copies what was built to where it is looked for; returns its size.
+fn publish(made: &Path, object: &Path) -> Result<usize> {
+    let bytes = fs::read(made).with_context(|| format!("the build ended well but left no {}", made.display()))?;
     // Written only when it differs: its time stamp decides whether user space is built again.
-    if fs::read(&object).ok().as_deref() != Some(&bytes) {
+    if fs::read(object).ok().as_deref() != Some(&bytes) {
         let parent = object.parent().context("the object's path has no folder")?;
         fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
         // A rename, so that nobody embeds half an object.
         let partial = object.with_extension("o.partial");
         fs::write(&partial, &bytes).with_context(|| format!("cannot write {}", partial.display()))?;
-        fs::rename(&partial, &object).with_context(|| format!("cannot write {}", object.display()))?;
+        fs::rename(&partial, object).with_context(|| format!("cannot write {}", object.display()))?;
     }
-    progress.note(&format!("{} ({} bytes)", object.display(), bytes.len()));
-    Ok(object)
+    Ok(bytes.len())
 }

@@ -19,6 +19,11 @@ pub(crate) fn bpf_object() -> PathBuf {
     root().join("target/bpf/bpvs.o")
 }
 
+/// The programs that `cargo xtask bench` measures with.
+pub(crate) fn bench_object() -> PathBuf {
+    root().join("target/bpf/bench.o")
+}
+
 /// Whether this process may do as it likes here: root's effective user id owns its entry under /proc.
 pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)

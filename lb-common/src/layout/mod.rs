@@ -154,6 +154,20 @@ pub struct Traffic {
     pub out_bytes: u64,
 }
 
+impl Traffic {
+    /// The sum of both; a count that would overflow stays at the highest.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            connections: self.connections.saturating_add(other.connections),
+            in_packets: self.in_packets.saturating_add(other.in_packets),
+            out_packets: self.out_packets.saturating_add(other.out_packets),
+            in_bytes: self.in_bytes.saturating_add(other.in_bytes),
+            out_bytes: self.out_bytes.saturating_add(other.out_bytes),
+        }
+    }
+}
+
 /// Value of `settings`, one entry: what the agent tells every program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(C)]

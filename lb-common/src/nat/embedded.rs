@@ -1,7 +1,7 @@
 //! ICMP errors: the outer addresses, and the packet that the error quotes, follow the connection's translation.
 
 use super::{
-    Editor, Field, Refused, Rewrite, SCTP_CHECKSUM, address_difference, checksum::Difference, fix_icmp_addresses,
+    Editor, Field, Refused, Rewrite, SCTP_CHECKSUM, Sum, address_difference, checksum::Difference, fix_icmp_addresses,
     port_difference, sctp_checksum, sum_offset, write_addresses, write_ports,
 };
 use crate::{
@@ -31,14 +31,14 @@ pub fn apply_embedded<E: Editor + ?Sized>(
         destination_port: outer.key.destination_port,
     };
     let outer_difference = address_difference(&outer.key, &to);
-    write_addresses(editor, outer.network, outer.family, &outer.key, &to, outer_difference)?;
+    write_addresses(editor, outer, &to, outer_difference, Sum::Changed)?;
     fix_icmp_addresses(editor, outer, outer_difference)?;
 
     let inner_addresses = address_difference(&inner.key, inner_to);
     let inner_ports = port_difference(&inner.key, inner_to);
     let quoted_sum = fix_quoted_sum(editor, outer, inner, inner_addresses.and(inner_ports), inner_to)?;
-    write_addresses(editor, inner.network, inner.family, &inner.key, inner_to, inner_addresses)?;
-    write_ports(editor, inner.transport, &inner.key, inner_to)?;
+    write_addresses(editor, inner, inner_to, inner_addresses, Sum::Kept)?;
+    write_ports(editor, inner, inner_to, Sum::Kept)?;
 
     // What the error's own checksum must follow. An IPv4 header and its checksum cancel out; IPv6 has none.
     let mut change = inner_ports.and(quoted_sum);
@@ -48,7 +48,7 @@ pub fn apply_embedded<E: Editor + ?Sized>(
     if change.is_zero() {
         return Ok(());
     }
-    let field = Field { pseudo_header: false, zero_means_none: false, family: outer.family };
+    let field = Field { pseudo_header: false, zero_means_none: false };
     editor.fix_transport(outer.transport + 2, change, field)
 }
 
@@ -80,7 +80,7 @@ fn fix_quoted_sum<E: Editor + ?Sized>(
         0 if is_udp => 0xffff,
         new => new,
     };
-    editor.store(offset, new.to_ne_bytes())?;
+    editor.store(offset, new.to_ne_bytes(), Sum::Kept)?;
     Ok(Difference::ZERO.half(old, new))
 }
 
@@ -95,7 +95,7 @@ fn fix_quoted_sctp<E: Editor + ?Sized>(
     let offset = inner.transport + SCTP_CHECKSUM;
     match sctp_checksum(editor, inner, to) {
         Some((old, new)) if outer.reaches(offset + 4) => {
-            editor.store(offset, new.to_le_bytes())?;
+            editor.store(offset, new.to_le_bytes(), Sum::Kept)?;
             Ok(Difference::ZERO.word(u32::from_ne_bytes(old.to_le_bytes()), u32::from_ne_bytes(new.to_le_bytes())))
         }
         _ => Ok(Difference::ZERO),

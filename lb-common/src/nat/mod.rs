@@ -26,8 +26,9 @@ pub struct Refused;
 
 /// A packet that can be written to. Offsets count from the start of the frame.
 pub trait Editor: Bytes {
-    /// Writes bytes, without touching any checksum.
-    fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N]) -> Result<(), Refused>;
+    /// Writes bytes, without touching any checksum in the packet. `sum` says whether one that follows makes good for
+    /// the change: a sum that the device kept beside the packet (`CHECKSUM_COMPLETE`) must stay right.
+    fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N], sum: Sum) -> Result<(), Refused>;
 
     /// Adds a difference to the IPv4 header checksum at `offset`.
     fn fix_network(&mut self, offset: u32, difference: Difference) -> Result<(), Refused>;
@@ -36,15 +37,32 @@ pub trait Editor: Bytes {
     fn fix_transport(&mut self, offset: u32, difference: Difference, field: Field) -> Result<(), Refused>;
 }
 
+/// What a write does to the one's complement sum over the whole packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sum {
+    /// Nothing, in the end: a checksum in the packet changes against it.
+    Kept,
+    /// It changes.
+    Changed,
+}
+
+impl Sum {
+    /// Of a write to ports.
+    #[inline(always)]
+    const fn of(packet: &Packet) -> Self {
+        if packet.unsummed { Self::Changed } else { Self::Kept }
+    }
+}
+
 /// What kind of transport checksum is updated, and for what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// The difference comes from addresses, which the checksum covers through the pseudo-header.
+    /// The difference comes from addresses, which the checksum covers through the pseudo-header. To the sum over the
+    /// packet this is a change of its own: the kernel reckons that an IPv4 header's checksum undoes that of the
+    /// addresses, and so those of IPv6 are written as [`Sum::Changed`], which comes to the same.
     pub pseudo_header: bool,
     /// UDP: 0 means "no checksum" and stays; a result of 0 is written as 0xffff (RFC 768).
     pub zero_means_none: bool,
-    /// IP version of the packet.
-    pub family: Family,
 }
 
 /// What a packet's addresses and ports become.
@@ -103,14 +121,19 @@ const UDP: u8 = 17;
 pub fn apply<E: Editor + ?Sized>(editor: &mut E, packet: &Packet, to: &Rewrite) -> Result<(), Refused> {
     let key = &packet.key;
     let addresses = address_difference(key, to);
-    write_addresses(editor, packet.network, packet.family, key, to, addresses)?;
+    let together = ports_follow_addresses(packet);
+    if together {
+        write_headers(editor, packet, to, addresses)?;
+    } else {
+        write_addresses(editor, packet, to, addresses, Sum::Changed)?;
+    }
     if matches!(packet.kind, Kind::LaterFragment) {
         return Ok(());
     }
     let ports = port_difference(key, to);
     if let Some(offset) = sum_offset(key.protocol) {
         let zero_means_none = key.protocol == UDP;
-        let field = Field { pseudo_header: true, zero_means_none, family: packet.family };
+        let field = Field { pseudo_header: true, zero_means_none };
         editor.fix_transport(packet.transport + offset, addresses, field)?;
         if !ports.is_zero() {
             let field = Field { pseudo_header: false, ..field };
@@ -119,7 +142,48 @@ pub fn apply<E: Editor + ?Sized>(editor: &mut E, packet: &Packet, to: &Rewrite) 
     } else if key.protocol == SCTP && !ports.is_zero() {
         fix_sctp(editor, packet, to)?;
     }
-    write_ports(editor, packet.transport, key, to)
+    if together { Ok(()) } else { write_ports(editor, packet, to, Sum::of(packet)) }
+}
+
+/// True without IPv4 options and IPv6 extension headers, as almost all packets are.
+#[inline(always)]
+fn ports_follow_addresses(packet: &Packet) -> bool {
+    let header = match packet.family {
+        Family::V4 => 20,
+        Family::V6 => 40,
+    };
+    packet.transport == packet.network + header && !matches!(packet.kind, Kind::LaterFragment)
+}
+
+/// Writes addresses and ports that stand side by side, with the IPv4 header checksum before them, in one go: in BPF
+/// each write is a call.
+#[inline(always)]
+fn write_headers<E: Editor + ?Sized>(
+    editor: &mut E,
+    packet: &Packet,
+    to: &Rewrite,
+    difference: Difference,
+) -> Result<(), Refused> {
+    let ports: [u8; 4] = bytemuck::cast([to.source_port.0, to.destination_port.0]);
+    match packet.family {
+        Family::V4 => {
+            let old = u16::from_ne_bytes(editor.read::<2>(packet.network + 10).ok_or(Refused)?);
+            let mut bytes = [0; 14];
+            bytes[..2].copy_from_slice(&difference.update(old).to_ne_bytes());
+            bytes[2..6].copy_from_slice(&to.source.v4_word().to_ne_bytes());
+            bytes[6..10].copy_from_slice(&to.destination.v4_word().to_ne_bytes());
+            bytes[10..].copy_from_slice(&ports);
+            // The header checksum undoes the addresses; what is left is the ports.
+            editor.store(packet.network + 10, bytes, Sum::of(packet))
+        }
+        Family::V6 => {
+            let [a, b, c, d] = to.source.words;
+            let [e, f, g, h] = to.destination.words;
+            let addresses: [u8; 32] = bytemuck::cast([a, b, c, d, e, f, g, h]);
+            editor.store(packet.network + 8, addresses, Sum::Changed)?;
+            editor.store(packet.network + 40, ports, Sum::of(packet))
+        }
+    }
 }
 
 #[inline(always)]
@@ -133,32 +197,32 @@ fn port_difference(key: &ConnectionKey, to: &Rewrite) -> Difference {
     Difference::ZERO.half(key.source_port.0, to.source_port.0).half(key.destination_port.0, to.destination_port.0)
 }
 
-/// Writes both addresses where they differ, and the IPv4 header checksum.
+/// Writes both addresses where they differ, and the IPv4 header checksum. `sum` is that of IPv6 addresses.
 #[inline(always)]
 fn write_addresses<E: Editor + ?Sized>(
     editor: &mut E,
-    network: u32,
-    family: Family,
-    key: &ConnectionKey,
+    packet: &Packet,
     to: &Rewrite,
     difference: Difference,
+    sum: Sum,
 ) -> Result<(), Refused> {
-    match family {
+    let (key, network) = (&packet.key, packet.network);
+    match packet.family {
         Family::V4 => {
             if key.source != to.source {
-                editor.store(network + 12, to.source.v4_word().to_ne_bytes())?;
+                editor.store(network + 12, to.source.v4_word().to_ne_bytes(), Sum::Kept)?;
             }
             if key.destination != to.destination {
-                editor.store(network + 16, to.destination.v4_word().to_ne_bytes())?;
+                editor.store(network + 16, to.destination.v4_word().to_ne_bytes(), Sum::Kept)?;
             }
             editor.fix_network(network + 10, difference)
         }
         Family::V6 => {
             if key.source != to.source {
-                editor.store::<16>(network + 8, bytemuck::cast(to.source.words))?;
+                editor.store::<16>(network + 8, bytemuck::cast(to.source.words), sum)?;
             }
             if key.destination != to.destination {
-                editor.store::<16>(network + 24, bytemuck::cast(to.destination.words))?;
+                editor.store::<16>(network + 24, bytemuck::cast(to.destination.words), sum)?;
             }
             Ok(())
         }
@@ -166,17 +230,13 @@ fn write_addresses<E: Editor + ?Sized>(
 }
 
 #[inline(always)]
-fn write_ports<E: Editor + ?Sized>(
-    editor: &mut E,
-    transport: u32,
-    key: &ConnectionKey,
-    to: &Rewrite,
-) -> Result<(), Refused> {
+fn write_ports<E: Editor + ?Sized>(editor: &mut E, packet: &Packet, to: &Rewrite, sum: Sum) -> Result<(), Refused> {
+    let (key, transport) = (&packet.key, packet.transport);
     if key.source_port != to.source_port {
-        editor.store(transport, to.source_port.0.to_ne_bytes())?;
+        editor.store(transport, to.source_port.0.to_ne_bytes(), sum)?;
     }
     if key.destination_port != to.destination_port {
-        editor.store(transport + 2, to.destination_port.0.to_ne_bytes())?;
+        editor.store(transport + 2, to.destination_port.0.to_ne_bytes(), sum)?;
     }
     Ok(())
 }
@@ -188,7 +248,7 @@ const SCTP_CHECKSUM: u32 = 8;
 #[inline(always)]
 fn fix_sctp<E: Editor + ?Sized>(editor: &mut E, packet: &Packet, to: &Rewrite) -> Result<(), Refused> {
     let (_, new) = sctp_checksum(editor, packet, to).ok_or(Refused)?;
-    editor.store(packet.transport + SCTP_CHECKSUM, new.to_le_bytes())
+    editor.store(packet.transport + SCTP_CHECKSUM, new.to_le_bytes(), Sum::Changed)
 }
 
 /// An SCTP packet's checksum, and what it becomes with new ports. CRC32c is linear, so the change depends on the
@@ -215,6 +275,6 @@ fn fix_icmp_addresses<E: Editor + ?Sized>(
     if packet.key.protocol != PROTOCOL_ICMPV6 {
         return Ok(());
     }
-    let field = Field { pseudo_header: true, zero_means_none: false, family: packet.family };
+    let field = Field { pseudo_header: true, zero_means_none: false };
     editor.fix_transport(packet.transport + 2, difference, field)
 }

@@ -1,6 +1,6 @@
 //! The editor over plain bytes: what tests and the host use, with the rules of the kernel's helpers.
 
-use super::{Editor, Field, Refused, checksum::Difference};
+use super::{Editor, Field, Refused, Sum, checksum::Difference};
 use crate::packet::Bytes;
 
 /// A frame in memory.
@@ -24,7 +24,7 @@ impl SliceEditor<'_> {
 }
 
 impl Editor for SliceEditor<'_> {
-    fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N]) -> Result<(), Refused> {
+    fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N], _sum: Sum) -> Result<(), Refused> {
         let start = offset as usize;
         self.frame.get_mut(start..start + N).ok_or(Refused)?.copy_from_slice(&bytes);
         Ok(())

@@ -35,7 +35,7 @@ pub fn parse_ethernet<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet) -> Resu
         if ethertype != ETHERTYPE_VLAN && ethertype != ETHERTYPE_QINQ {
             break;
         }
-        let [high, low] = bytes.read::<2>(network + 2).ok_or(Unhandled)?;
+        let [high, low] = bytes.read_seldom::<2>(network + 2).ok_or(Unhandled)?;
         ethertype = u16::from_be_bytes([high, low]);
         network += 4;
     }
@@ -60,6 +60,7 @@ pub fn parse_network<B: Bytes + ?Sized>(
     packet.network = network;
     packet.family = family;
     packet.signal = 0;
+    packet.unsummed = false;
     packet.second_signal = transport::NO_SIGNAL;
     packet.key.source_port = Port(0);
     packet.key.destination_port = Port(0);
@@ -127,7 +128,7 @@ fn parse_v6<B: Bytes + ?Sized>(bytes: &B, embedded: bool, packet: &mut Packet) -
         let next = packet.key.protocol;
         match next {
             EXTENSION_HOP_BY_HOP | EXTENSION_ROUTING | EXTENSION_DESTINATION | EXTENSION_AUTHENTICATION => {
-                let [following, units, _, left] = bytes.read::<4>(packet.transport).ok_or(Unhandled)?;
+                let [following, units, _, left] = bytes.read_seldom::<4>(packet.transport).ok_or(Unhandled)?;
                 // On its way to a waypoint: not for the address in its header, whose checksum is not over it either.
                 if next == EXTENSION_ROUTING && left != 0 {
                     return Err(Unhandled);
@@ -140,7 +141,7 @@ fn parse_v6<B: Bytes + ?Sized>(bytes: &B, embedded: bool, packet: &mut Packet) -
                 };
             }
             EXTENSION_FRAGMENT => {
-                let fragment = bytes.read::<8>(packet.transport).ok_or(Unhandled)?;
+                let fragment = bytes.read_seldom::<8>(packet.transport).ok_or(Unhandled)?;
                 packet.key.protocol = fragment[0];
                 packet.transport += 8;
                 packet.identification = u32::from_be_bytes([fragment[4], fragment[5], fragment[6], fragment[7]]);

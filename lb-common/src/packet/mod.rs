@@ -14,6 +14,12 @@ use crate::layout::ConnectionKey;
 pub trait Bytes {
     /// The `N` bytes at `offset`, or `None` if the packet ends before.
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]>;
+
+    /// [`Self::read`] of what few packets have. A source with a fast way that costs the verifier much may spare it here.
+    #[inline(always)]
+    fn read_seldom<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
+        self.read(offset)
+    }
 }
 
 impl Bytes for [u8] {
@@ -68,6 +74,8 @@ pub struct Packet {
     pub second_signal: u8,
     /// TTL or hop limit.
     pub hops: u8,
+    /// No one's complement sum in this packet covers its ports: SCTP, UDP without a checksum, later fragments.
+    pub unsummed: bool,
 }
 
 impl Packet {

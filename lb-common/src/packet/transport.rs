@@ -7,6 +7,7 @@ use crate::address::Port;
 pub(super) const NO_SIGNAL: u8 = 255;
 
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 const SCTP: u8 = 132;
 /// SCTP chunk types after which a second chunk may change the meaning (`ip_vs_proto_sctp.c`).
 const COOKIE_ECHO: u8 = 10;
@@ -15,6 +16,7 @@ const COOKIE_ACK: u8 = 11;
 /// Fills in ports and signals.
 #[inline(always)]
 pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded: bool) -> Result<(), Unhandled> {
+    packet.unsummed = !matches!(packet.key.protocol, TCP | UDP) || matches!(packet.kind, Kind::LaterFragment);
     if matches!(packet.kind, Kind::LaterFragment) {
         return if ip::of_services(packet.key.protocol) || ip::hides_protocol(packet) {
             Ok(())
@@ -32,6 +34,9 @@ pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded:
     }
     packet.key.source_port = Port(u16::from_ne_bytes([start[0], start[1]]));
     packet.key.destination_port = Port(u16::from_ne_bytes([start[2], start[3]]));
+    if packet.key.protocol == UDP && start[6] == 0 && start[7] == 0 {
+        packet.unsummed = true;
+    }
     if embedded {
         return Ok(());
     }
@@ -43,7 +48,7 @@ pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded:
         }
         packet.signal = flags;
     } else if packet.key.protocol == SCTP {
-        let [chunk, _, high, low] = bytes.read::<4>(packet.transport + 12).ok_or(Unhandled)?;
+        let [chunk, _, high, low] = bytes.read_seldom::<4>(packet.transport + 12).ok_or(Unhandled)?;
         if !packet.reaches(packet.transport + 16) {
             return Err(Unhandled);
         }
@@ -51,7 +56,7 @@ pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded:
         if chunk == COOKIE_ECHO || chunk == COOKIE_ACK {
             let length = (u32::from(u16::from_be_bytes([high, low])) + 3) & 0x1_fffc;
             let next = packet.transport + 12 + length;
-            if let Some([second]) = bytes.read::<1>(next)
+            if let Some([second]) = bytes.read_seldom::<1>(next)
                 && packet.reaches(next + 1)
             {
                 packet.second_signal = second;
@@ -67,7 +72,7 @@ pub(super) fn parse_icmp<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet) -> R
     if !matches!(packet.kind, Kind::Whole) {
         return Err(Unhandled);
     }
-    let [message] = bytes.read::<1>(packet.transport).ok_or(Unhandled)?;
+    let [message] = bytes.read_seldom::<1>(packet.transport).ok_or(Unhandled)?;
     if !packet.reaches(packet.transport + 1) {
         return Err(Unhandled);
     }

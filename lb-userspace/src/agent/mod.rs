@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lb_common::scheduler::Scheduler;
+use lb_common::timeouts::Timeouts;
 
 use self::sources::Prepared;
 use crate::kernel::interfaces::Selection;
@@ -61,6 +62,8 @@ pub struct Config {
     pub sweep_interval: Duration,
     /// Time between recounts.
     pub recount_interval: Duration,
+    /// How long connections live.
+    pub timeouts: Timeouts,
 }
 
 /// How to reach the API server.

@@ -5,7 +5,6 @@ use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapError};
 use lb_common::address::Address;
 use lb_common::layout::{Settings, SocketConnection, VERSION};
-use lb_common::timeouts::Timeouts;
 use tracing::{info, warn};
 
 use super::Config;
@@ -48,7 +47,7 @@ impl Node {
             } else {
                 0
             },
-            timeouts: Timeouts::IPVS,
+            timeouts: config.timeouts,
             ..Settings::default()
         };
         Ok(Self {

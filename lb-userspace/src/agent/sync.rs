@@ -12,7 +12,7 @@ use super::restored::Restored;
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
 use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
 use crate::model::{Model, ProblemLog};
-use crate::plan::{self, Defaults};
+use crate::plan::{self, Defaults, Holders};
 use crate::view::pinned::Pinned;
 
 /// Brings the maps to what the model says.
@@ -22,6 +22,8 @@ pub struct Programmer {
     restored: Restored,
     node_name: String,
     defaults: Defaults,
+    /// Who had each frontend in the last plan.
+    holders: Holders,
     problems: ProblemLog,
     errors: Once,
 }
@@ -60,6 +62,7 @@ impl Programmer {
             restored,
             node_name: config.node_name.clone(),
             defaults,
+            holders: Holders::new(),
             problems: ProblemLog::new(),
             errors: Once::default(),
         })
@@ -72,7 +75,8 @@ impl Programmer {
 
     /// Programs what the model says, which must be complete.
     pub fn sync(&mut self, model: &Model, now: Instant) -> Outcome {
-        let mut plan = plan::plan(model, &model.node(&self.node_name), &self.defaults);
+        let mut plan = plan::plan_after(&self.holders, model, &model.node(&self.node_name), &self.defaults);
+        self.holders = plan.holders();
         let problems = model.problems();
         for problem in self.problems.update(problems.iter().chain(&plan.problems)) {
             warn!("{problem}");

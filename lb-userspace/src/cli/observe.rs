@@ -52,7 +52,11 @@ const SAMPLE: Duration = Duration::from_secs(1);
 
 pub(super) fn list(args: &ListArgs) -> Result<ExitCode> {
     let tables = Pinned::open(&Pins::new(&args.output.pins.pin_path))?;
-    let read = || services::services(&tables, args.service.as_ref());
+    let plain = !args.stats && !args.rate && args.output.output == Output::Text;
+    let read = || match plain {
+        true => services::services(&tables, args.service.as_ref()),
+        false => services::with_totals(&tables, args.service.as_ref()),
+    };
     let mut rows = read()?;
     let (mut traffic, mut columns) = (json::Traffic::Totals, text::Columns::Connections);
     if args.stats {

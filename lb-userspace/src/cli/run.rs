@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use lb_common::scheduler::Scheduler;
+use lb_common::timeouts::Timeouts;
 
 use super::{Output, PinArgs};
 use crate::agent::{self, Api, Config, TcHook};
@@ -22,16 +23,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Name of this node at the API server [default: the host name, trimmed, in lower case]
-    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    #[arg(long, value_name = "NAME", visible_alias = "hostname-override")]
     node_name: Option<String>,
     /// Scheduler of services that name none
     #[arg(long, value_name = "NAME", default_value = "rr", value_parser = scheduler)]
     scheduler: Scheduler,
     /// Interfaces to attach to, as comma-separated patterns [default: all but loopback and bridges]
-    #[arg(long, value_name = "GLOB,...", value_delimiter = ',')]
+    #[arg(long, value_name = "GLOB,...", value_delimiter = ',', value_parser = pattern)]
     interfaces: Vec<String>,
     /// Interfaces to leave alone, likewise
-    #[arg(long, value_name = "GLOB,...", value_delimiter = ',')]
+    #[arg(long, value_name = "GLOB,...", value_delimiter = ',', value_parser = pattern)]
     exclude_interfaces: Vec<String>,
     /// How to attach to interfaces
     #[arg(long, value_enum, default_value_t = TcArg::Auto)]
@@ -44,6 +45,15 @@ pub struct RunArgs {
     /// How often the connection counts are checked against the connections, and corrected
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     recount_interval: Duration,
+    /// How long an established TCP connection lives after its last packet; 0: as IPVS, 15m
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = timeout)]
+    tcp_timeout: u32,
+    /// How long a TCP connection lives that the server has closed; 0: as IPVS, 2m
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = timeout)]
+    tcp_fin_timeout: u32,
+    /// How long a UDP flow lives after its last packet; 0: as IPVS, 5m
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = timeout)]
+    udp_timeout: u32,
     /// Most virtual services
     #[arg(long, value_name = "N", default_value_t = Sizes::default().services)]
     max_services: u32,
@@ -160,6 +170,7 @@ fn config(args: RunArgs) -> Result<Config> {
         cgroup: args.sockets.cgroup,
         sweep_interval: args.sweep_interval,
         recount_interval: args.recount_interval,
+        timeouts: Timeouts::IPVS.set(args.tcp_timeout, args.tcp_fin_timeout, args.udp_timeout),
     })
 }
 
@@ -181,20 +192,63 @@ fn scheduler(name: &str) -> Result<Scheduler, String> {
     Scheduler::from_name(name).ok_or_else(|| format!("no such scheduler; allowed are {}", known()))
 }
 
-/// A time from 10 ms to an hour: a number with `ms`, `s` or `m`.
+/// A pattern of interface names. What could match none is a mistake, and so is what other programs know as a pattern.
+fn pattern(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("an empty pattern matches no interface".to_owned());
+    }
+    if text.contains(|c: char| c.is_whitespace() || c.is_control() || "/:[]{}!".contains(c)) {
+        return Err("patterns are names of interfaces in which only `*` and `?` mean others".to_owned());
+    }
+    if text.bytes().filter(|byte| *byte != b'*').count() > 15 {
+        return Err("names of interfaces have at most 15 characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A time from 10 ms to an hour.
 fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let factor = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        _ => return Err("write a number with its unit: ms, s or m".to_owned()),
-    };
-    let milliseconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    match milliseconds {
+    match milliseconds(text)? {
         Some(time @ 10..=3_600_000) => Ok(Duration::from_millis(time)),
         _ => Err("allowed are 10ms to 60m".to_owned()),
     }
+}
+
+/// A timeout of connections in milliseconds, 0 for the default. The highest is near what the map's field holds.
+fn timeout(text: &str) -> Result<u32, String> {
+    if text == "0" {
+        return Ok(0);
+    }
+    match milliseconds(text)? {
+        Some(time @ (0 | 10..=3_600_000_000)) => Ok(time as u32),
+        _ => Err("allowed are 10ms to 1000h, and 0 for the default".to_owned()),
+    }
+}
+
+/// Numbers with `ms`, `s`, `m` or `h`, one after another (`1h30m`, as kube-proxy's flags are written), added up. `None`
+/// if that is more than can be counted.
+fn milliseconds(text: &str) -> Result<Option<u64>, String> {
+    let wrong = || "write numbers with their unit: ms, s, m or h".to_owned();
+    let mut rest = text;
+    let mut sum = Some(0_u64);
+    while !rest.is_empty() || text.is_empty() {
+        let (number, tail) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?);
+        let (unit, tail) = tail.split_at(tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len()));
+        let factor = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(wrong()),
+        };
+        if number.is_empty() {
+            return Err(wrong());
+        }
+        let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+        sum = sum.zip(part).and_then(|(sum, part)| sum.checked_add(part));
+        rest = tail;
+    }
+    Ok(sum)
 }
 
 #[cfg(test)]
@@ -241,10 +295,46 @@ mod tests {
     }
 
     #[test]
+    fn timeouts_are_those_of_ipvs_unless_given() {
+        assert_eq!(parse(&["--manifests", "x"]).unwrap().timeouts, Timeouts::IPVS);
+        let zero = ["--manifests", "x", "--tcp-timeout", "0s", "--tcp-fin-timeout", "0", "--udp-timeout", "0m"];
+        assert_eq!(parse(&zero).unwrap().timeouts, Timeouts::IPVS);
+        let given =
+            ["--manifests", "x", "--tcp-timeout", "1h30m", "--tcp-fin-timeout", "500ms", "--udp-timeout", "1000h"];
+        assert_eq!(parse(&given).unwrap().timeouts, Timeouts::IPVS.set(5_400_000, 500, 3_600_000_000));
+    }
+
+    #[test]
+    fn the_node_is_named_by_either_flag() {
+        let config = parse(&["--manifests", "x", "--hostname-override", " N1"]).unwrap();
+        assert_eq!(config.node_name, "n1");
+    }
+
+    #[test]
+    fn patterns_that_could_match_no_interface_are_refused() {
+        for text in ["eth0", "*", "eth*", "veth?", "abcdefghijklmno", "a*b*c*d*e*f*g*h*i*j"] {
+            assert_eq!(pattern(text).as_deref(), Ok(text));
+        }
+        for text in ["", "eth[0-9]", "a/b", "a b", "{a}", "!eth0", "abcdefghijklmnop"] {
+            assert!(pattern(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn wrong_values_are_refused_with_what_is_allowed() {
         for (arguments, expected) in [
             (["--scheduler", "fastest"], "rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq"),
-            (["--sweep-interval", "1h"], "ms, s or m"),
+            (["--sweep-interval", "1d"], "ms, s, m or h"),
+            (["--sweep-interval", "5"], "ms, s, m or h"),
+            (["--sweep-interval", ""], "value"),
+            (["--sweep-interval", "s"], "ms, s, m or h"),
+            (["--sweep-interval", "1h1s"], "10ms to 60m"),
+            (["--tcp-timeout", "15"], "ms, s, m or h"),
+            (["--tcp-timeout", "9ms"], "10ms to 1000h"),
+            (["--tcp-fin-timeout", "1000h1ms"], "10ms to 1000h"),
+            (["--udp-timeout", "99999999999999999999s"], "10ms to 1000h"),
+            (["--udp-timeout", "9999999999999999h9999999999999999h"], "10ms to 1000h"),
+            (["--udp-timeout", "-1s"], "unexpected"),
             (["--sweep-interval", "0s"], "10ms to 60m"),
             (["--max-services", "0"], "--max-services 0"),
             (["--max-destinations-per-service", "20000"], "16384"),

@@ -40,6 +40,10 @@ impl<S: MapStore> Writer<S> {
             }
         }
         for id in idle {
+            if let Err(error) = self.keep_traffic(id) {
+                errors.push(error);
+                continue;
+            }
             // The epoch stays, so that the next destination with this id gets another.
             let epoch = self.records.get(&id).map_or(0, |record| record.epoch);
             let value = Destination { epoch, ..Destination::default() };
@@ -53,6 +57,23 @@ impl<S: MapStore> Writer<S> {
         }
         collected.draining = self.draining.len() as u32;
         if errors.is_empty() { Ok(collected) } else { Err(errors) }
+    }
+
+    /// Adds a destination's traffic to what its service has from destinations that are gone: a service's totals outlive
+    /// its destinations, as in IPVS. Before the record goes, so that a failure between them is repeated, not lost; and
+    /// once, however often the record's write is tried.
+    fn keep_traffic(&mut self, id: u32) -> Result<(), StoreError> {
+        let Some(draining) = self.draining.get_mut(&id) else { return Ok(()) };
+        let service = draining.service;
+        // A service without an entry starts from 0 if it comes back.
+        let published = self.services.get(&service).is_some_and(|state| state.published.is_some());
+        if draining.counted || !published {
+            return Ok(());
+        }
+        let value = self.store.retired(service)?.plus(&self.store.traffic(id)?);
+        Write::Retired { service, value }.perform(&mut self.store)?;
+        draining.counted = true;
+        Ok(())
     }
 
     fn free_destination(&mut self, id: u32) {

@@ -11,7 +11,7 @@ use std::{
 use lb_common::{
     layout::{
         DESTINATION_AVAILABLE, Destination, DestinationSlot, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, Service,
-        ServiceKey,
+        ServiceKey, Traffic,
     },
     scheduler::{Scheduler, word::SchedulerWord},
 };
@@ -24,6 +24,7 @@ use super::{MapStore, StoreError, state::Virtual};
 /// service TCP 10.96.0.1:80 id=1 version=1 scheduler=rr flags=- set=0+2 table=- mw=1 di=1
 /// set TCP 10.96.0.1:80 0 destination=2 weight=1
 /// word 1 version=1 cursor=0 cw=0
+/// retired 1 connections=4 in=40/2400 out=36/9000
 /// destination 2 10.1.0.2:8080 service=1 available weight=1 epoch=1 active=0 inactive=0 remote=0
 /// ```
 ///
@@ -57,6 +58,16 @@ pub fn dump(store: &impl MapStore) -> Result<String, StoreError> {
             }
             Err(error) => writeln!(text, "word {id} unreadable: {error}"),
         };
+    }
+    for id in 1..store.capacity().service_ids {
+        let past = store.retired(id)?;
+        if past != Traffic::default() {
+            let Traffic { connections, in_packets, out_packets, in_bytes, out_bytes } = past;
+            let _ = writeln!(
+                text,
+                "retired {id} connections={connections} in={in_packets}/{in_bytes} out={out_packets}/{out_bytes}"
+            );
+        }
     }
     for id in 1..store.capacity().destinations {
         let record = store.destination(id)?;

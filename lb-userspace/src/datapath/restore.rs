@@ -177,7 +177,7 @@ impl<S: MapStore> Writer<S> {
         for id in rest {
             let Some(&record) = self.records.get(&id) else { continue };
             let service = record.service;
-            self.draining.insert(id, Draining { service, idle_since: None });
+            self.draining.insert(id, Draining { service, idle_since: None, counted: false });
             if record.flags & DESTINATION_AVAILABLE != 0 {
                 self.unretired.insert(id);
             }

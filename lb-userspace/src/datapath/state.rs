@@ -131,6 +131,8 @@ pub(super) struct Draining {
     pub(super) service: u32,
     /// Since when no connection was seen on it.
     pub(super) idle_since: Option<Instant>,
+    /// Its traffic already stands in `service_retired`.
+    pub(super) counted: bool,
 }
 
 /// The slots that hold a list.

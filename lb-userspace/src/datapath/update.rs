@@ -154,7 +154,7 @@ impl<S: MapStore> Writer<S> {
             });
             state.ids.insert(member.server, new);
             state.draining += 1;
-            self.draining.insert(new, Draining { service: id, idle_since: None });
+            self.draining.insert(new, Draining { service: id, idle_since: None, counted: false });
             self.records.insert(new, record?);
         }
         Ok(())
@@ -188,7 +188,7 @@ impl<S: MapStore> Writer<S> {
             state.draining -= 1;
         }
         for member in &diff.removed {
-            self.draining.insert(member.id, Draining { service: id, idle_since: None });
+            self.draining.insert(member.id, Draining { service: id, idle_since: None, counted: false });
             self.unretired.insert(member.id);
             state.draining += 1;
         }

@@ -1,7 +1,9 @@
 //! The next version of one service: its entry, its runs of slots, and the writes that must come before it.
 
+use std::collections::BTreeSet;
+
 use lb_common::{
-    layout::{DestinationSlot, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, Service},
+    layout::{DestinationSlot, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, Service, Traffic},
     scheduler::{Scheduler, cursor::WeightSteps, word::SchedulerWord},
 };
 
@@ -119,6 +121,9 @@ impl<S: MapStore> Writer<S> {
     fn record_writes(&self, id: u32, diff: &Diff) -> Vec<Write> {
         let reborn = self.services.get(&id).is_some_and(|state| state.published.is_none());
         let mut writes = Vec::new();
+        if reborn {
+            writes.extend(self.forget_traffic(id, diff));
+        }
         for member in &diff.list {
             let record = self.records.get(&member.id).copied().unwrap_or_default();
             // A record of this service is this destination: ids are given by address and port.
@@ -135,6 +140,19 @@ impl<S: MapStore> Writer<S> {
                 writes.push(Write::Destination { id: member.id, value });
             }
         }
+        writes
+    }
+}
+
+impl<S: MapStore> Writer<S> {
+    /// A service that is created counts from 0, whatever the service with this id before it, or itself before it was
+    /// removed, has counted. Destinations of the set are not among these: [`Self::record_writes`] looks at them anyway.
+    fn forget_traffic(&self, id: u32, diff: &Diff) -> Vec<Write> {
+        let mut writes = vec![Write::Retired { service: id, value: Traffic::default() }];
+        let listed: BTreeSet<u32> = diff.list.iter().map(|member| member.id).collect();
+        let ids = self.services.get(&id).into_iter().flat_map(|state| state.ids.values());
+        let rest = ids.filter(|id| !listed.contains(id));
+        writes.extend(rest.map(|&destination| Write::ResetTraffic { destination }));
         writes
     }
 }

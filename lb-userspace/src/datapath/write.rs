@@ -3,7 +3,7 @@
 use std::{fmt, hint};
 
 use lb_common::{
-    layout::{Destination, DestinationSlot, Service, ServiceKey},
+    layout::{Destination, DestinationSlot, Service, ServiceKey, Traffic},
     scheduler::word::SchedulerWord,
 };
 
@@ -16,6 +16,8 @@ pub(super) enum Write {
     ResetLoad { destination: u32 },
     /// Traffic counters to 0.
     ResetTraffic { destination: u32 },
+    /// The traffic of a service's destinations that are gone.
+    Retired { service: u32, value: Traffic },
     /// A destination's record.
     Destination { id: u32, value: Destination },
     /// A new run: a set or a table.
@@ -34,6 +36,7 @@ impl Write {
         match self {
             Self::ResetLoad { destination } => store.reset_load(*destination),
             Self::ResetTraffic { destination } => store.reset_traffic(*destination),
+            Self::Retired { service, value } => store.set_retired(*service, value),
             Self::Destination { id, value } => store.set_destination(*id, value),
             Self::Slots { base, slots } => store.set_slots(*base, slots),
             Self::Word { service, change } => exchange(store, *service, change),
@@ -62,6 +65,7 @@ impl fmt::Display for Write {
         match self {
             Self::ResetLoad { destination } => write!(f, "clear the connection counts of destination {destination}"),
             Self::ResetTraffic { destination } => write!(f, "clear the traffic counters of destination {destination}"),
+            Self::Retired { service, .. } => write!(f, "write the past traffic of service id {service}"),
             Self::Destination { id, .. } => write!(f, "write destination {id}"),
             Self::Slots { base, slots } => write!(f, "write {} slots from {base} on", slots.len()),
             Self::Word { service, .. } => write!(f, "move the scheduler word of service id {service}"),

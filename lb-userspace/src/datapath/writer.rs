@@ -163,7 +163,7 @@ impl<S: MapStore> Writer<S> {
         }
         for member in state.list.drain(..) {
             state.draining += 1;
-            self.draining.insert(member.id, Draining { service: id, idle_since: None });
+            self.draining.insert(member.id, Draining { service: id, idle_since: None, counted: false });
             self.unretired.insert(member.id);
         }
         self.free_if_vacant(id);

@@ -73,7 +73,7 @@ impl Sizes {
         Some(match map {
             "services" => self.services,
             // Ids count from 1, so that 0 can mean "none".
-            "scheduler_state" => self.services + 1,
+            "scheduler_state" | "service_retired" => self.services + 1,
             "destination_slots" => self.slots,
             "destinations" | "destination_load" | "destination_traffic" | "sweep_recount" => self.destinations + 1,
             // A request and a reply entry each.
@@ -85,7 +85,7 @@ impl Sizes {
     /// The option that a map's size comes from.
     pub fn option(map: &str) -> Option<&'static str> {
         Some(match map {
-            "services" | "scheduler_state" => "--max-services",
+            "services" | "scheduler_state" | "service_retired" => "--max-services",
             "destination_slots" => "--max-slots",
             "destinations" | "destination_load" | "destination_traffic" | "sweep_recount" => "--max-destinations",
             "connections" => "--max-connections",

@@ -3,7 +3,7 @@
 mod destinations;
 mod weight;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use lb_common::address::Protocol;
@@ -58,6 +58,8 @@ pub struct Plan {
     pub services: BTreeMap<Frontend, DesiredService>,
     /// Conflicts and exceeded limits. What is wrong inside an object stands in [`Model::problems`].
     pub problems: Vec<Problem>,
+    /// Frontends that [`Plan::keep`] has added and [`Plan::add`] has not met.
+    pub kept: BTreeSet<Frontend>,
 }
 
 /// What holds where nothing else is stated.
@@ -84,10 +86,19 @@ impl Default for Defaults {
 /// Slices by the namespace and name of their Service.
 type SlicesOfServices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
 
+/// Who has each frontend: [`DesiredService::origin`].
+pub type Holders = BTreeMap<Frontend, String>;
+
 /// Decides what this node should do. Depends on nothing but its arguments, and not on the order in which the model
 /// learned what it holds.
-pub fn plan(model: &Model, _node: &Node, defaults: &Defaults) -> Plan {
-    let mut slices = SlicesOfServices::new();
+pub fn plan(model: &Model, node: &Node, defaults: &Defaults) -> Plan {
+    plan_after(&Holders::new(), model, node, defaults)
+}
+
+/// The same where something is programmed already: of Services of one age that state one frontend, the one that has it
+/// keeps it. A Service in a file has no age; without this, one that is added by mistake could take a frontend that works.
+pub fn plan_after<'a>(held: &Holders, model: &'a Model, _node: &Node, defaults: &Defaults) -> Plan {
+    let mut slices = SlicesOfServices::<'a>::new();
     for slice in model.slices() {
         slices.entry((&slice.namespace, &slice.service)).or_default().push(slice);
     }
@@ -97,20 +108,56 @@ pub fn plan(model: &Model, _node: &Node, defaults: &Defaults) -> Plan {
         (service.created.unwrap_or(i64::MAX), service.namespace.as_str(), service.name.as_str())
     });
     let mut plan = Plan { problems: report_orphans(&services, &slices), ..Plan::default() };
-    for service in services {
-        let slices = slices.get(&(service.namespace.as_str(), service.name.as_str())).map_or(&[][..], Vec::as_slice);
-        plan.add(service, slices, defaults);
+    let with_slices = |service: &'a Service| {
+        let Service { namespace, name, .. } = service;
+        (service, slices.get(&(namespace.as_str(), name.as_str())).map_or(&[][..], Vec::as_slice))
+    };
+    let services: Vec<(&Service, &[&EndpointSlice])> = services.into_iter().map(with_slices).collect();
+    for of_one_age in services.chunk_by(|(a, _), (b, _)| a.created == b.created) {
+        for (service, slices) in of_one_age {
+            plan.keep(held, service, slices, defaults);
+        }
+        for (service, slices) in of_one_age {
+            plan.add(service, slices, defaults);
+        }
     }
     plan
 }
 
 impl Plan {
+    /// Who has what.
+    pub fn holders(&self) -> Holders {
+        self.services.iter().map(|(frontend, service)| (*frontend, service.origin.clone())).collect()
+    }
+
+    /// Adds those frontends of a Service that it has already.
+    fn keep(&mut self, held: &Holders, service: &Service, slices: &[&EndpointSlice], defaults: &Defaults) {
+        for port in &service.ports {
+            for &address in &service.addresses {
+                let frontend = Frontend { address, port: port.port, protocol: port.protocol };
+                let has_it = held.get(&frontend).is_some_and(|holder| *holder == origin(service, port));
+                let free = !self.services.contains_key(&frontend) && self.services.len() < defaults.max_services;
+                if has_it && free {
+                    let mut destinations = destinations::of(service, port, address.is_ipv4(), slices);
+                    self.limit(service, &frontend, &mut destinations, defaults);
+                    self.services.insert(frontend, desired(service, port, destinations, defaults));
+                    self.kept.insert(frontend);
+                }
+            }
+        }
+    }
+
     fn add(&mut self, service: &Service, slices: &[&EndpointSlice], defaults: &Defaults) {
         let mut left_out = 0;
         for (index, port) in service.ports.iter().enumerate() {
             for &address in &service.addresses {
                 let frontend = Frontend { address, port: port.port, protocol: port.protocol };
-                if let Some(winner) = self.services.get(&frontend) {
+                let winner = self.services.get(&frontend);
+                // Once: a Service that states a frontend twice is told of it.
+                if winner.is_some_and(|winner| winner.origin == origin(service, port)) && self.kept.remove(&frontend) {
+                    continue;
+                }
+                if let Some(winner) = winner {
                     let message = format!(
                         "{} belongs to {}: the older Service has it until it is deleted, then this one",
                         display(&frontend),
@@ -168,9 +215,8 @@ fn desired(
     destinations: Vec<DesiredDestination>,
     defaults: &Defaults,
 ) -> DesiredService {
-    let name = if port.name.is_empty() { port.port.to_string() } else { port.name.clone() };
     DesiredService {
-        origin: format!("{}/{}:{name}", service.namespace, service.name),
+        origin: origin(service, port),
         scheduler: service.scheduler.unwrap_or(defaults.scheduler),
         hash_port: service.flags.hash_port,
         hash_fallback: service.flags.hash_fallback,
@@ -178,10 +224,19 @@ fn desired(
     }
 }
 
+/// A port of a Service, for messages.
+fn origin(service: &Service, port: &ServicePort) -> String {
+    let Service { namespace, name, .. } = service;
+    match port.name.as_str() {
+        "" => format!("{namespace}/{name}:{}", port.port),
+        port => format!("{namespace}/{name}:{port}"),
+    }
+}
+
 /// Slices in files that name a Service that nobody states: most likely a misspelt label. At an API server that is
 /// everyday life (headless Services, other proxies' Services) and no problem.
 fn report_orphans(services: &[&Service], slices: &SlicesOfServices<'_>) -> Vec<Problem> {
-    let known: std::collections::BTreeSet<_> =
+    let known: BTreeSet<_> =
         services.iter().map(|service| (service.namespace.as_str(), service.name.as_str())).collect();
     let orphans = slices.iter().filter(|(service, _)| !known.contains(*service)).flat_map(|(_, slices)| slices);
     orphans

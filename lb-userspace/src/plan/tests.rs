@@ -272,6 +272,29 @@ fn two_services_with_one_frontend_the_older_has_it_and_the_other_takes_over() {
 }
 
 #[test]
+fn of_one_age_the_service_that_has_a_frontend_keeps_it_from_one_that_comes_later() {
+    let node = Node::named("n0");
+    let later = |held: &Plan, objects: &[Value]| {
+        super::plan_after(&held.holders(), &model(objects), &node, &Defaults::default())
+    };
+    let first = service("b", "10.96.0.1", &["p:80/TCP", "q:81/TCP"]);
+    let held = plan(&model(&[first.clone()]), &node, &Defaults::default());
+    let second = service("a", "10.96.0.1", &["p:80/TCP", "r:82/TCP"]);
+    let both = later(&held, &[first.clone(), second.clone()]);
+    let origins = |plan: &Plan| plan.services.values().map(|service| service.origin.clone()).collect::<Vec<_>>();
+    assert_eq!(origins(&both), ["demo/b:p", "demo/b:q", "demo/a:r"]);
+    let texts: Vec<String> = both.problems.iter().map(ToString::to_string).collect();
+    assert!(texts.len() == 1 && texts[0].contains("Service demo/a: spec.ports[0]: 80: TCP 10.96.0.1:80"), "{texts:?}");
+    assert_eq!(later(&both, &[first.clone(), second.clone()]), both);
+    // It goes, the other has it, and keeps it when the first one returns.
+    let alone = later(&both, &[second.clone()]);
+    assert_eq!(origins(&later(&alone, &[first.clone(), second.clone()])), ["demo/a:p", "demo/b:q", "demo/a:r"]);
+    // Age decides first.
+    let older = with(second, "/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
+    assert_eq!(origins(&later(&held, &[first, older])), ["demo/a:p", "demo/b:q", "demo/a:r"]);
+}
+
+#[test]
 fn beyond_a_limit_a_problem_names_object_and_limit_and_the_rest_works() {
     let objects = [
         with(

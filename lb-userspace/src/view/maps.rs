@@ -68,13 +68,9 @@ struct Used {
 impl Used {
     fn count(tables: &Pinned) -> Result<Self> {
         let services = tables.services()?;
-        let mut destinations = 0;
-        for id in 1..tables.destination_capacity() {
-            destinations += u64::from(tables.destination(id)?.service != 0);
-        }
         Ok(Self {
             services: services.len() as u64,
-            destinations,
+            destinations: tables.destinations()?.len() as u64,
             slots: services.iter().map(|(_, service)| slots(service)).sum(),
             connections: tables.connections()?.len() as u64,
             sockets: tables.sockets()?.len() as u64,
@@ -84,7 +80,7 @@ impl Used {
 
     fn of(&self, map: &str) -> Option<u64> {
         Some(match map {
-            "services" | "scheduler_state" => self.services,
+            "services" | "scheduler_state" | "service_retired" => self.services,
             "destinations" | "destination_load" | "destination_traffic" => self.destinations,
             "destination_slots" => self.slots,
             "connections" => self.connections,

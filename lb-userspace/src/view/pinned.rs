@@ -21,6 +21,7 @@ pub struct Pinned {
     destinations: Array<MapData, Raw<Destination>>,
     load: Array<MapData, Raw<DestinationLoad>>,
     traffic: PerCpuArray<MapData, Raw<Traffic>>,
+    retired: Array<MapData, Raw<Traffic>>,
     connections: HashMap<MapData, Raw<ConnectionKey>, Raw<Connection>>,
     sockets: HashMap<MapData, Raw<u64>, Raw<SocketConnection>>,
     socket_flows: HashMap<MapData, Raw<SocketFlowKey>, Raw<SocketFlow>>,
@@ -42,6 +43,7 @@ impl Pinned {
             destinations: open(pins, "destinations")?,
             load: open(pins, "destination_load")?,
             traffic: open(pins, "destination_traffic")?,
+            retired: open(pins, "service_retired")?,
             connections: open(pins, "connections")?,
             sockets: open(pins, "sockets")?,
             socket_flows: open(pins, "socket_flows")?,
@@ -54,11 +56,6 @@ impl Pinned {
             pins.root().display()
         );
         Ok(opened)
-    }
-
-    /// Entries of the map `destinations`.
-    pub fn destination_capacity(&self) -> u32 {
-        self.destinations.len()
     }
 }
 
@@ -123,13 +120,22 @@ impl Tables for Pinned {
         Ok(self.destinations.get(&id, 0).context("cannot read the map `destinations`")?.0)
     }
 
+    fn destinations(&self) -> Result<Vec<(u32, Destination)>> {
+        let all = (1..self.destinations.len()).map(|id| Ok((id, self.destination(id)?)));
+        all.filter(|entry| entry.as_ref().map_or(true, |(_, destination)| destination.service != 0)).collect()
+    }
+
     fn load(&self, id: u32) -> Result<DestinationLoad> {
         Ok(self.load.get(&id, 0).context("cannot read the map `destination_load`")?.0)
     }
 
     fn traffic(&self, id: u32) -> Result<Traffic> {
         let values = self.traffic.get(&id, 0).context("cannot read the map `destination_traffic`")?;
-        Ok(values.iter().fold(Traffic::default(), |sum, Raw(cpu)| super::services::sum(sum, *cpu)))
+        Ok(values.iter().fold(Traffic::default(), |sum, Raw(cpu)| sum.plus(cpu)))
+    }
+
+    fn retired(&self, service: u32) -> Result<Traffic> {
+        Ok(self.retired.get(&service, 0).context("cannot read the map `service_retired`")?.0)
     }
 
     fn connections(&self) -> Result<Vec<(ConnectionKey, Connection)>> {

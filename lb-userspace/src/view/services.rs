@@ -1,5 +1,6 @@
 //! Rows of `bpvs list`.
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use anyhow::Result;
@@ -24,7 +25,7 @@ pub struct ServiceRow {
     pub scheduler: &'static str,
     /// Scheduler flags, as `ipvsadm` names them.
     pub scheduler_flags: Vec<&'static str>,
-    /// Traffic of the destinations below.
+    /// Traffic of the destinations below, and from [`with_totals`] also of those that were removed since.
     pub traffic: Counters,
     /// Real servers, by address and port.
     pub destinations: Vec<DestinationRow>,
@@ -77,6 +78,18 @@ impl From<Traffic> for Counters {
 }
 
 impl Counters {
+    fn plus(self, other: Self) -> Self {
+        self.map(other, u64::saturating_add)
+    }
+
+    /// Per second, from the counts `then` to these, rounded to nearest. A count that went back began anew.
+    fn since(self, then: Self, seconds: f64) -> Self {
+        self.map(then, |now, then| {
+            let delta = if now >= then { now - then } else { now };
+            (delta as f64 / seconds).round() as u64
+        })
+    }
+
     fn map(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             connections: f(self.connections, other.connections),
@@ -88,23 +101,28 @@ impl Counters {
     }
 }
 
-/// Adds up the traffic of two CPUs.
-pub(super) fn sum(a: Traffic, b: Traffic) -> Traffic {
-    Traffic {
-        connections: a.connections + b.connections,
-        in_packets: a.in_packets + b.in_packets,
-        out_packets: a.out_packets + b.out_packets,
-        in_bytes: a.in_bytes + b.in_bytes,
-        out_bytes: a.out_bytes + b.out_bytes,
-    }
-}
-
 /// The services that a filter asks for, in `ipvsadm`'s order: IPv4 before IPv6, TCP, UDP, SCTP, address, port.
 pub fn services(tables: &impl Tables, filter: Option<&Filter>) -> Result<Vec<ServiceRow>> {
+    rows(tables, filter, None)
+}
+
+/// The same, with totals that outlive destinations. Reads all of `destinations`.
+pub fn with_totals(tables: &impl Tables, filter: Option<&Filter>) -> Result<Vec<ServiceRow>> {
+    let mut members = Members::new();
+    for (id, destination) in tables.destinations()? {
+        members.entry(destination.service).or_default().push(id);
+    }
+    rows(tables, filter, Some(&members))
+}
+
+/// Ids of all destinations of each service, by service id.
+type Members = HashMap<u32, Vec<u32>>;
+
+fn rows(tables: &impl Tables, filter: Option<&Filter>, members: Option<&Members>) -> Result<Vec<ServiceRow>> {
     let mut rows = Vec::new();
     for (key, service) in tables.services()? {
         if filter.is_none_or(|filter| filter.matches(&key)) {
-            rows.extend(row(tables, &key, service)?);
+            rows.extend(row(tables, &key, service, members)?);
         }
     }
     let protocol = |row: &ServiceRow| Protocol::ALL.iter().position(|protocol| protocol.name() == row.protocol);
@@ -124,7 +142,12 @@ const ATTEMPTS: usize = 5;
 
 /// One service as one version of it. A set that is replaced while it is read may be reused for another service, so
 /// the service is looked at again after it.
-fn row(tables: &impl Tables, key: &ServiceKey, mut service: Service) -> Result<Option<ServiceRow>> {
+fn row(
+    tables: &impl Tables,
+    key: &ServiceKey,
+    mut service: Service,
+    members: Option<&Members>,
+) -> Result<Option<ServiceRow>> {
     let mut destinations = Vec::new();
     for _ in 0..ATTEMPTS {
         destinations = destination_rows(tables, &service)?;
@@ -134,25 +157,42 @@ fn row(tables: &impl Tables, key: &ServiceKey, mut service: Service) -> Result<O
             Some(now) => service = now,
         }
     }
-    let total = |sum: Counters, row: &DestinationRow| sum.map(row.traffic, |a, b| a + b);
+    let mut traffic = destinations.iter().fold(Counters::default(), |sum, (_, row)| sum.plus(row.traffic));
+    if let Some(members) = members {
+        let set: HashSet<u32> = destinations.iter().map(|(id, _)| *id).collect();
+        traffic = traffic.plus(removed_traffic(tables, service.id, members, &set)?);
+    }
     Ok(Some(ServiceRow {
         protocol: Protocol::from_number(key.protocol).map_or("?", Protocol::name),
         address: key.address.into(),
         port: key.port.number(),
         scheduler: Scheduler::from_number(service.scheduler).map_or("?", Scheduler::name),
         scheduler_flags: flags(service.flags),
-        traffic: destinations.iter().fold(Counters::default(), total),
-        destinations,
+        traffic,
+        destinations: destinations.into_iter().map(|(_, row)| row).collect(),
     }))
 }
 
-fn destination_rows(tables: &impl Tables, service: &Service) -> Result<Vec<DestinationRow>> {
+/// Traffic of a service's destinations that are not in its set: gone, or draining.
+fn removed_traffic(tables: &impl Tables, service: u32, members: &Members, set: &HashSet<u32>) -> Result<Counters> {
+    let mut sum = Counters::from(tables.retired(service)?);
+    for &id in members.get(&service).into_iter().flatten() {
+        // Freed meanwhile: it counts among those that are gone.
+        if !set.contains(&id) && tables.destination(id)?.service == service {
+            sum = sum.plus(tables.traffic(id)?.into());
+        }
+    }
+    Ok(sum)
+}
+
+/// The rows of a set, with their ids.
+fn destination_rows(tables: &impl Tables, service: &Service) -> Result<Vec<(u32, DestinationRow)>> {
     let mut rows = Vec::new();
     for index in service.set_base..service.set_base.saturating_add(service.set_length) {
         let slot = tables.slot(index)?;
         let destination = tables.destination(slot.destination)?;
         let load = tables.load(slot.destination)?;
-        rows.push(DestinationRow {
+        let row = DestinationRow {
             address: destination.address.into(),
             port: destination.port.number(),
             forward: "Masq",
@@ -160,9 +200,10 @@ fn destination_rows(tables: &impl Tables, service: &Service) -> Result<Vec<Desti
             active_connections: load.active(),
             inactive_connections: load.inactive(),
             traffic: tables.traffic(slot.destination)?.into(),
-        });
+        };
+        rows.push((slot.destination, row));
     }
-    rows.sort_by_key(|row| (row.address, row.port));
+    rows.sort_by_key(|(_, row)| (row.address, row.port));
     Ok(rows)
 }
 
@@ -177,7 +218,7 @@ fn flags(flags: u8) -> Vec<&'static str> {
     names
 }
 
-/// Traffic per second between two readings, rounded to nearest. Services and destinations that were not in the first
+/// Traffic per second between two readings [`with_totals`]. Services and destinations that were not in the first
 /// are counted from 0; a counter that went back belongs to a new destination and is too.
 pub fn rates(before: &[ServiceRow], after: Vec<ServiceRow>, seconds: f64) -> Vec<ServiceRow> {
     after
@@ -194,13 +235,10 @@ pub fn rates(before: &[ServiceRow], after: Vec<ServiceRow>, seconds: f64) -> Vec
                         .find(|old| (old.address, old.port) == (destination.address, destination.port))
                 });
                 let old = old.map_or(Counters::default(), |old| old.traffic);
-                destination.traffic = destination.traffic.map(old, |now, then| {
-                    let delta = if now >= then { now - then } else { now };
-                    (delta as f64 / seconds).round() as u64
-                });
+                destination.traffic = destination.traffic.since(old, seconds);
             }
-            let total = |sum: Counters, row: &DestinationRow| sum.map(row.traffic, |a, b| a + b);
-            service.traffic = service.destinations.iter().fold(Counters::default(), total);
+            let old = old.map_or(Counters::default(), |old| old.traffic);
+            service.traffic = service.traffic.since(old, seconds);
             service
         })
         .collect()
@@ -266,6 +304,23 @@ mod tests {
     }
 
     #[test]
+    fn totals_hold_what_removed_destinations_had() {
+        let mut memory = Memory::default();
+        let servers = [("10.1.0.1", 1), ("10.1.0.2", 1)];
+        let ids = memory.add_service(Protocol::Tcp, "10.0.0.1", 80, Scheduler::RoundRobin, &servers);
+        let other = memory.add_service(Protocol::Tcp, "10.0.0.2", 80, Scheduler::RoundRobin, &servers);
+        for (id, connections) in [(ids[0], 1), (ids[1], 20), (other[0], 300)] {
+            memory.traffic.insert(id, Traffic { connections, ..Traffic::default() });
+        }
+        memory.retired.insert(1, Traffic { connections: 4000, ..Traffic::default() });
+        // The second one drains.
+        memory.services[0].1.set_length = 1;
+        let connections = |rows: &[ServiceRow]| rows.iter().map(|row| row.traffic.connections).collect::<Vec<_>>();
+        assert_eq!(connections(&with_totals(&memory, None).unwrap()), [4021, 300]);
+        assert_eq!(connections(&services(&memory, None).unwrap()), [1, 300]);
+    }
+
+    #[test]
     fn rates_are_differences_per_second() {
         let mut memory = Memory::default();
         let ids = memory.add_service(
@@ -277,11 +332,12 @@ mod tests {
         );
         memory.traffic.insert(ids[0], Traffic { in_bytes: 1000, ..Traffic::default() });
         memory.traffic.insert(ids[1], Traffic { in_bytes: 500, ..Traffic::default() });
-        let before = services(&memory, None).unwrap();
+        let before = with_totals(&memory, None).unwrap();
         memory.traffic.insert(ids[0], Traffic { in_bytes: 4000, ..Traffic::default() });
-        // Counted from anew, as a reused id is.
+        // Counted from anew, as a reused id is; the service keeps what it had.
+        memory.retired.insert(1, Traffic { in_bytes: 500, ..Traffic::default() });
         memory.traffic.insert(ids[1], Traffic { in_bytes: 20, ..Traffic::default() });
-        let rows = rates(&before, services(&memory, None).unwrap(), 2.0);
+        let rows = rates(&before, with_totals(&memory, None).unwrap(), 2.0);
         assert_eq!(rows[0].destinations[0].traffic.in_bytes, 1500);
         assert_eq!(rows[0].destinations[1].traffic.in_bytes, 10);
         assert_eq!(rows[0].traffic.in_bytes, 1510);

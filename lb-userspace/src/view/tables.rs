@@ -18,10 +18,14 @@ pub trait Tables {
     fn slot(&self, index: u32) -> Result<DestinationSlot>;
     /// A real server.
     fn destination(&self, id: u32) -> Result<Destination>;
+    /// All real servers, those that drain among them, in order of their ids.
+    fn destinations(&self) -> Result<Vec<(u32, Destination)>>;
     /// Its connection counts.
     fn load(&self, id: u32) -> Result<DestinationLoad>;
     /// Its traffic, summed over the CPUs.
     fn traffic(&self, id: u32) -> Result<Traffic>;
+    /// Traffic of a service's real servers that are gone, by service id.
+    fn retired(&self, service: u32) -> Result<Traffic>;
     /// All entries of the connection table, requests and replies.
     fn connections(&self) -> Result<Vec<(ConnectionKey, Connection)>>;
     /// Connected sockets of local processes, by cookie.

@@ -26,6 +26,8 @@ pub struct Memory {
     pub load: HashMap<u32, DestinationLoad>,
     /// `destination_traffic`.
     pub traffic: HashMap<u32, Traffic>,
+    /// `service_retired`.
+    pub retired: HashMap<u32, Traffic>,
     /// `connections`.
     pub connections: Vec<(ConnectionKey, Connection)>,
     /// `sockets`.
@@ -86,11 +88,17 @@ impl Tables for Memory {
     fn destination(&self, id: u32) -> Result<Destination> {
         Ok(self.destinations[id as usize - 1])
     }
+    fn destinations(&self) -> Result<Vec<(u32, Destination)>> {
+        Ok((1..).zip(self.destinations.iter().copied()).filter(|(_, destination)| destination.service != 0).collect())
+    }
     fn load(&self, id: u32) -> Result<DestinationLoad> {
         Ok(self.load.get(&id).copied().unwrap_or_default())
     }
     fn traffic(&self, id: u32) -> Result<Traffic> {
         Ok(self.traffic.get(&id).copied().unwrap_or_default())
+    }
+    fn retired(&self, service: u32) -> Result<Traffic> {
+        Ok(self.retired.get(&service).copied().unwrap_or_default())
     }
     fn connections(&self) -> Result<Vec<(ConnectionKey, Connection)>> {
         Ok(self.connections.clone())

@@ -58,7 +58,10 @@ async fn answer(
         _ => return failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "not something this double does"),
     };
     let collection = target.collection.to_owned();
-    let failing = shared.change(|state| (!state.failing.is_empty()).then(|| state.failing.remove(0)));
+    let failing = shared.change(|state| match state.failing.is_empty() {
+        true => state.refused.get(&collection).copied(),
+        false => Some(state.failing.remove(0)),
+    });
     let response = if let Some(status) = failing {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         failure(status, status.canonical_reason().unwrap_or("Unknown"), "failing on demand")

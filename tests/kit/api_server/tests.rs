@@ -171,6 +171,11 @@ async fn faults_come_on_demand_and_the_port_stays() {
     server.fail_next(1, 503);
     assert_eq!(get(&server, SERVICES).await.0, 503);
     assert_eq!(get(&server, SERVICES).await.0, 200);
+    server.refuse("services", Some(429));
+    assert_eq!([get(&server, SERVICES).await.0, get(&server, SERVICES).await.0], [429, 429]);
+    assert_eq!(get(&server, "/api/v1/nodes").await.0, 200);
+    server.refuse("services", None);
+    assert_eq!(get(&server, SERVICES).await.0, 200);
     let address = server.address();
     server.stop().await;
     assert!(TcpStream::connect(address).await.is_err());

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 
 use bpvs_tests::{
-    datapath::{Hook, REDIRECTED},
+    datapath::{DROPPED, Hook, REDIRECTED},
     packets::IcmpError,
 };
+use lb_common::{address::Address, drops::Drop, layout::Settings};
 
 use crate::{
     rows::Row,
@@ -70,5 +71,20 @@ fn errors_about_a_hairpins_packets_turn_round_too() {
                 .verdict(REDIRECTED),
             ]);
         }
+    }
+}
+
+#[test]
+fn a_hairpin_on_a_node_without_an_address_is_dropped_by_name() {
+    for mut world in World::both() {
+        let settings = world.datapath.settings().unwrap();
+        let nobody = Settings { node_v4: Address::UNSPECIFIED, node_v6: Address::UNSPECIFIED, ..settings };
+        world.datapath.set_settings(nobody).unwrap();
+        for (index, opening) in (1..).zip(Inside::OPENING) {
+            let sent = Around::Plain.frame(world.client(4000), world.vip(HAIRPIN), opening);
+            assert_eq!(world.datapath.ingress(&sent).unwrap().verdict, DROPPED);
+            assert_eq!(world.datapath.all_drops().unwrap(), [(Drop::NoSourcePort.name(), index)]);
+        }
+        assert!(world.datapath.connections().unwrap().is_empty());
     }
 }

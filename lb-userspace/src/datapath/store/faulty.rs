@@ -1,6 +1,6 @@
 //! A store that fails on purpose, to show what the writer does when the kernel says no.
 
-use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey};
+use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
 
 use super::{Capacity, MapStore, StoreError, names};
 
@@ -140,9 +140,22 @@ impl<S: MapStore> MapStore for FaultyStore<S> {
         self.inner.reset_load(id)
     }
 
+    fn traffic(&self, id: u32) -> Result<Traffic, StoreError> {
+        self.inner.traffic(id)
+    }
+
     fn reset_traffic(&mut self, id: u32) -> Result<(), StoreError> {
         self.attempt(names::TRAFFIC, "reset")?;
         self.inner.reset_traffic(id)
+    }
+
+    fn retired(&self, service: u32) -> Result<Traffic, StoreError> {
+        self.inner.retired(service)
+    }
+
+    fn set_retired(&mut self, service: u32, value: &Traffic) -> Result<(), StoreError> {
+        self.attempt(names::RETIRED, "update")?;
+        self.inner.set_retired(service, value)
     }
 
     fn word(&self, service: u32) -> Result<u64, StoreError> {

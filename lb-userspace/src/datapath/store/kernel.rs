@@ -39,6 +39,8 @@ pub struct KernelMaps {
     pub load: MapData,
     /// Map `destination_traffic`.
     pub traffic: MapData,
+    /// Map `service_retired`.
+    pub retired: MapData,
     /// Map `scheduler_state`.
     pub words: MapData,
 }
@@ -55,6 +57,7 @@ impl KernelMaps {
             destinations: find(names::DESTINATIONS)?,
             load: find(names::LOAD)?,
             traffic: find(names::TRAFFIC)?,
+            retired: find(names::RETIRED)?,
             words: find(names::WORDS)?,
         })
     }
@@ -98,6 +101,7 @@ pub struct KernelStore {
     slots: MappedArray,
     destinations: MappedArray,
     load: MappedArray,
+    retired: MappedArray,
     words: MappedArray,
     capacity: Capacity,
     cpus: usize,
@@ -119,6 +123,7 @@ impl KernelStore {
         let slots = mapped::<DestinationSlot>(names::SLOTS, &maps.slots)?;
         let destinations = mapped::<Destination>(names::DESTINATIONS, &maps.destinations)?;
         let load = mapped::<DestinationLoad>(names::LOAD, &maps.load)?;
+        let retired = mapped::<Traffic>(names::RETIRED, &maps.retired)?;
         let words = mapped::<u64>(names::WORDS, &maps.words)?;
         let services = entries(names::SERVICES, &maps.services)?;
         let services_map =
@@ -128,14 +133,14 @@ impl KernelStore {
             .map_err(kernel(names::TRAFFIC, "check of its type and sizes"))?;
         let capacity = Capacity {
             services,
-            service_ids: words.entries(),
+            service_ids: words.entries().min(retired.entries()),
             destinations: destinations.entries().min(load.entries()).min(traffic.len()),
             slots: slots.entries(),
         };
         let cpus = aya::util::nr_cpus().map_err(|(file, error)| {
             unusable(names::TRAFFIC, format!("the CPUs cannot be counted from {file}: {error}"))
         })?;
-        Ok(Self { services: services_map, traffic, slots, destinations, load, words, capacity, cpus })
+        Ok(Self { services: services_map, traffic, slots, destinations, load, retired, words, capacity, cpus })
     }
 }
 
@@ -257,12 +262,29 @@ impl MapStore for KernelStore {
         Ok(())
     }
 
+    fn traffic(&self, id: u32) -> Result<Traffic, StoreError> {
+        let values = self.traffic.get(&id, 0).map_err(|source| StoreError::Kernel {
+            map: names::TRAFFIC,
+            operation: "read",
+            source,
+        })?;
+        Ok(values.iter().fold(Traffic::zeroed(), |sum, cpu| sum.plus(&cpu.0)))
+    }
+
     fn reset_traffic(&mut self, id: u32) -> Result<(), StoreError> {
         let zero = vec![Plain(Traffic::zeroed()); self.cpus];
         PerCpuValues::try_from(zero)
             .map_err(MapError::IoError)
             .and_then(|values| self.traffic.set(id, values, 0))
             .map_err(|source| StoreError::Kernel { map: names::TRAFFIC, operation: "update", source })
+    }
+
+    fn retired(&self, service: u32) -> Result<Traffic, StoreError> {
+        read(names::RETIRED, &self.retired, service)
+    }
+
+    fn set_retired(&mut self, service: u32, value: &Traffic) -> Result<(), StoreError> {
+        write(names::RETIRED, &self.retired, service, value)
     }
 
     fn word(&self, service: u32) -> Result<u64, StoreError> {

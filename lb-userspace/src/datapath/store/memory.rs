@@ -15,6 +15,7 @@ pub struct MemoryStore {
     destinations: Vec<Destination>,
     load: Vec<DestinationLoad>,
     traffic: Vec<Traffic>,
+    retired: Vec<Traffic>,
     words: Vec<u64>,
 }
 
@@ -28,6 +29,7 @@ impl MemoryStore {
             destinations: vec![Destination::default(); capacity.destinations as usize],
             load: vec![DestinationLoad::default(); capacity.destinations as usize],
             traffic: vec![Traffic::default(); capacity.destinations as usize],
+            retired: vec![Traffic::default(); capacity.service_ids as usize],
             words: vec![0; capacity.service_ids as usize],
         }
     }
@@ -105,9 +107,25 @@ impl MapStore for MemoryStore {
         Ok(())
     }
 
+    fn traffic(&self, id: u32) -> Result<Traffic, StoreError> {
+        check(names::TRAFFIC, id, 1, self.capacity.destinations)?;
+        Ok(self.traffic[id as usize])
+    }
+
     fn reset_traffic(&mut self, id: u32) -> Result<(), StoreError> {
         check(names::TRAFFIC, id, 1, self.capacity.destinations)?;
         self.traffic[id as usize] = Traffic::default();
+        Ok(())
+    }
+
+    fn retired(&self, service: u32) -> Result<Traffic, StoreError> {
+        check(names::RETIRED, service, 1, self.capacity.service_ids)?;
+        Ok(self.retired[service as usize])
+    }
+
+    fn set_retired(&mut self, service: u32, value: &Traffic) -> Result<(), StoreError> {
+        check(names::RETIRED, service, 1, self.capacity.service_ids)?;
+        self.retired[service as usize] = *value;
         Ok(())
     }
 

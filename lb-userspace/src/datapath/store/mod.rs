@@ -5,7 +5,7 @@ pub mod kernel;
 mod mapping;
 pub mod memory;
 
-use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey};
+use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
 
 /// Names of the maps as they are pinned and as messages call them.
 pub mod names {
@@ -19,6 +19,8 @@ pub mod names {
     pub const LOAD: &str = "destination_load";
     /// Counters by destination id.
     pub const TRAFFIC: &str = "destination_traffic";
+    /// Traffic of destinations that are gone, by service id.
+    pub const RETIRED: &str = "service_retired";
     /// rr's and wrr's place in the list by service id.
     pub const WORDS: &str = "scheduler_state";
 }
@@ -28,7 +30,7 @@ pub mod names {
 pub struct Capacity {
     /// Entries of `services`.
     pub services: u32,
-    /// Entries of `scheduler_state`: the highest service id is one less.
+    /// Entries of `scheduler_state` and `service_retired`, whichever has fewer: the highest service id is one less.
     pub service_ids: u32,
     /// Entries of `destinations`, `destination_load` and `destination_traffic`, whichever has fewest.
     pub destinations: u32,
@@ -114,8 +116,15 @@ pub trait MapStore {
     fn load(&self, id: u32) -> Result<DestinationLoad, StoreError>;
     /// Sets a destination's connection counts to 0, and counts that as a change.
     fn reset_load(&mut self, id: u32) -> Result<(), StoreError>;
+    /// Reads a destination's traffic counters, summed over the CPUs.
+    fn traffic(&self, id: u32) -> Result<Traffic, StoreError>;
     /// Sets a destination's traffic counters to 0 on every CPU.
     fn reset_traffic(&mut self, id: u32) -> Result<(), StoreError>;
+
+    /// Reads the traffic of a service's destinations that are gone.
+    fn retired(&self, service: u32) -> Result<Traffic, StoreError>;
+    /// Writes it.
+    fn set_retired(&mut self, service: u32, value: &Traffic) -> Result<(), StoreError>;
 
     /// Reads a service's packed scheduler word.
     fn word(&self, service: u32) -> Result<u64, StoreError>;

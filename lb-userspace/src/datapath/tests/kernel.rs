@@ -54,6 +54,7 @@ fn maps(capacity: Capacity, flags: u32) -> KernelMaps {
         destinations: create::<u32, Destination>(Kind::Array, capacity.destinations, flags),
         load: create::<u32, DestinationLoad>(Kind::Array, capacity.destinations, flags),
         traffic: create::<u32, Traffic>(Kind::PerCpuArray, capacity.destinations, 0),
+        retired: create::<u32, Traffic>(Kind::Array, capacity.service_ids, flags),
         words: create::<u32, u64>(Kind::Array, capacity.service_ids, flags),
     }
 }
@@ -67,6 +68,7 @@ fn twin(maps: &KernelMaps) -> KernelMaps {
             "destinations" => &maps.destinations,
             "destination_load" => &maps.load,
             "destination_traffic" => &maps.traffic,
+            "service_retired" => &maps.retired,
             _ => &maps.words,
         };
         MapData::from_id(data.info().unwrap().id())
@@ -136,6 +138,12 @@ fn the_last_entry_of_every_map_can_be_reached_and_none_beyond() {
     assert_eq!(store.load(256).unwrap(), DestinationLoad { changes: 1, ..DestinationLoad::default() });
     store.reset_traffic(256).unwrap();
     assert!(store.reset_traffic(257).is_err());
+    assert_eq!(store.traffic(256).unwrap(), Traffic::default());
+    assert!(store.traffic(257).is_err());
+    let traffic = Traffic { connections: 1, in_packets: 2, out_packets: 3, in_bytes: 4, out_bytes: u64::MAX };
+    store.set_retired(32, &traffic).unwrap();
+    assert_eq!(store.retired(32).unwrap(), traffic);
+    assert!(store.set_retired(33, &traffic).is_err() && store.retired(33).is_err());
 }
 
 #[test]

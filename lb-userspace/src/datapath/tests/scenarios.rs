@@ -5,11 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lb_common::{layout::DestinationLoad, scheduler::Scheduler};
+use lb_common::{
+    layout::{DestinationLoad, Traffic},
+    scheduler::Scheduler,
+};
 
 use super::{
     super::{
-        ApplyError, Capacity, Frontend, Plan, Summary,
+        ApplyError, Capacity, Frontend, MapStore, Plan, Summary, Writer,
         allocate::GRACE,
         collect::TRASH_IDLE,
         dump::{dump, outline},
@@ -129,6 +132,51 @@ fn an_idle_destination_is_freed_after_two_minutes_and_its_id_gets_a_new_epoch() 
             .contains("destination 1 10.1.0.3:8080 service=1 available weight=1 epoch=2 active=0 inactive=0 remote=0")
     );
     assert_eq!(writer.store_mut().traffic_mut(1).unwrap().in_packets, 0);
+}
+
+#[test]
+fn a_service_keeps_what_its_removed_destinations_counted_until_it_is_removed_itself() {
+    let start = Instant::now();
+    let mut writer = applied([&one(RoundRobin, &[(1, 1), (2, 1)])]);
+    let traffic = Traffic { connections: 1, in_packets: 2, out_packets: 3, in_bytes: 4, out_bytes: 5 };
+    let count = |writer: &mut Writer<MemoryStore>, id| *writer.store_mut().traffic_mut(id).unwrap() = traffic;
+    count(&mut writer, 1);
+    count(&mut writer, 2);
+    writer.apply(&one(RoundRobin, &[(2, 1)]), start).unwrap();
+    writer.collect(start).unwrap();
+    assert_eq!(writer.store().retired(1).unwrap(), Traffic::default(), "while it drains, it is counted where it is");
+    writer.collect(start + TRASH_IDLE).unwrap();
+    assert_eq!(writer.store().retired(1).unwrap(), traffic);
+    // The next one gets the first id again, from 0, and adds to it.
+    let now = start + 2 * TRASH_IDLE;
+    writer.apply(&one(RoundRobin, &[(2, 1), (3, 1)]), now).unwrap();
+    count(&mut writer, 1);
+    writer.apply(&one(RoundRobin, &[(2, 1)]), now).unwrap();
+    writer.collect(now).unwrap();
+    writer.collect(now + TRASH_IDLE).unwrap();
+    assert_eq!(writer.store().retired(1).unwrap(), traffic.plus(&traffic));
+    assert!(dump(writer.store()).unwrap().contains("retired 1 connections=2 in=4/8 out=6/10\n"));
+    writer.apply(&Plan::default(), now).unwrap();
+    writer.apply(&one(RoundRobin, &[(3, 1)]), now).unwrap();
+    assert_eq!(writer.store().retired(1).unwrap(), Traffic::default(), "created anew, it counts from 0");
+    assert_eq!(writer.store().traffic(2).unwrap(), Traffic::default(), "and so does what drains of it");
+}
+
+#[test]
+fn a_removed_destination_is_counted_once_however_often_its_end_is_tried() {
+    let start = Instant::now();
+    let mut writer = super::writer(FaultyStore::new(memory(), Faults::Never, 1));
+    writer.apply(&one(RoundRobin, &[(1, 1), (2, 1)]), start).unwrap();
+    writer.store_mut().inner_mut().traffic_mut(1).unwrap().in_bytes = 9;
+    writer.apply(&one(RoundRobin, &[(2, 1)]), start).unwrap();
+    writer.collect(start).unwrap();
+    for map in [names::RETIRED, names::DESTINATIONS, names::DESTINATIONS] {
+        writer.store_mut().set_faults(Faults::Map(map));
+        writer.collect(start + TRASH_IDLE).unwrap_err();
+    }
+    writer.store_mut().set_faults(Faults::Never);
+    assert_eq!(writer.collect(start + TRASH_IDLE).unwrap().freed, 1);
+    assert_eq!(writer.store().retired(1).unwrap().in_bytes, 9);
 }
 
 #[test]

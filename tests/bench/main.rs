@@ -1,0 +1,83 @@
+//! `bpvs-bench`: what a packet costs. `cargo xtask bench` builds and runs it.
+//!
+//! Programs run on packets by `BPF_PROG_TEST_RUN`; nothing is attached, pinned or sent. It fails when something cannot
+//! be measured, never because of a figure: machines differ and are noisy.
+
+mod cases;
+#[allow(dead_code, reason = "each side uses a part of what both share")]
+#[path = "../../lb-ebpf/src/bench/control.rs"]
+mod control;
+mod driver;
+mod machine;
+mod packets;
+mod report;
+mod rig;
+mod tables;
+
+use std::{fs, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use report::Figure;
+
+const USAGE: &str = "\
+usage: bpvs-bench [tables] [--json FILE] [--quick]
+
+Measures nanoseconds per packet and verified instructions of the tc programs, net of an empty program. Needs root.
+
+  tables        measures candidates for the connection table instead
+  --json FILE   also writes the figures to FILE, as an array of objects
+  --quick       a tenth of the runs: to see that it works, not to compare
+";
+
+struct Options {
+    tables: bool,
+    json: Option<PathBuf>,
+    quick: bool,
+}
+
+fn main() -> ExitCode {
+    let options = match options(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprint!("{error:#}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bpvs-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>> {
+    let mut options = Options { tables: false, json: None, quick: false };
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "tables" => options.tables = true,
+            "--quick" => options.quick = true,
+            "--json" => options.json = Some(arguments.next().context("--json needs a file name")?.into()),
+            "--help" | "-h" => return Ok(None),
+            other => bail!("unknown argument {other:?}; allowed are tables, --json FILE and --quick"),
+        }
+    }
+    Ok(Some(options))
+}
+
+fn run(options: &Options) -> Result<()> {
+    machine::stay_on_one_cpu()?;
+    println!("{}", machine::describe()?);
+    let figures: Vec<Figure> = if options.tables { tables::run(options.quick)? } else { cases::run(options.quick)? };
+    if let Some(file) = &options.json {
+        let text = serde_json::to_string_pretty(&report::json(&figures)).context("writing the figures as JSON")?;
+        fs::write(file, text + "\n").with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(())
+}
