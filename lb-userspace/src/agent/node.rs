@@ -202,7 +202,8 @@ mod tests {
 
     #[test]
     fn a_list_without_an_interface_that_is_there_is_not_believed() {
-        let interface = |index: u32| Interface { index, name: format!("v{index}"), loopback: false, bridge: false };
+        let interface =
+            |index: u32| Interface { index, name: format!("v{index}"), loopback: false, bridge: false, ethernet: true };
         let pinned = [
             LinkName::Interface { index: 2, name: "v2".into(), direction: Direction::Ingress },
             LinkName::Interface { index: 3, name: "v3".into(), direction: Direction::Egress },
