@@ -14,6 +14,7 @@
 //! | `recorded` | what Linux IPVS answered, replayed through the programs |
 //! | `large` | services as large as can be |
 //! | `sweep` | expiry, recount, a full table |
+//! | `races` | two CPUs at one connection |
 
 mod edits;
 mod event;
@@ -21,6 +22,7 @@ mod histories;
 mod host;
 mod large;
 mod packets;
+mod races;
 mod random;
 mod recorded;
 mod sweep;
