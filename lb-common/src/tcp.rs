@@ -132,7 +132,7 @@ pub const fn next(state: u8, flags: u8, direction: Direction) -> u8 {
         Direction::Out => &OUT,
         Direction::InOnly => &IN_ONLY,
     };
-    // Two indices, which are added to the table's address one after the other: up to Linux 6.9 the verifier forgets every
+    // Two indices, which are added to the table's address one after the other: the verifier of Linux 6.1 forgets every
     // bound in an OR of the two.
     table[event as usize & 7][state as usize & 15]
 }

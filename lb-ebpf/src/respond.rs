@@ -134,8 +134,8 @@ fn move_up(frame: Frame, from: u32, distance: u32, length: u32) -> u64 {
     if length == 0 {
         return 0;
     }
-    // 1 to QUOTE already, and changed by none of this: the verifier learns a least length from no compare with 0 before
-    // Linux 6.8. Hidden from the compiler, which knows that too and would leave it out.
+    // 1 to QUOTE already, and changed by none of this: the verifier of Linux 6.1 learns no least length from a compare
+    // with 0. Hidden from the compiler, which knows the range and would leave this out.
     const { assert!(QUOTE.is_power_of_two()) };
     let length = (black_box(length - 1) & (QUOTE as u32 - 1)) + 1;
     // SAFETY: at most QUOTE bytes go to `quote`; the helper checks the packet's bounds.

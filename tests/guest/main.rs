@@ -86,6 +86,8 @@ fn attach(world: &mut World<'_>) -> Result<String> {
             ensure!(hooks.contains(&wanted), "no `{wanted}` among {hooks:?}");
         }
     }
+    let wanted = 2 * world.topology.node_interfaces().len();
+    ensure!(hooks.len() == wanted, "{} programs on interfaces, not {wanted}: {hooks:?}", hooks.len());
     let links = agent.footprint()?.links.len();
     Ok(format!("{} programs by {hook}, {links} pinned links", hooks.len()))
 }

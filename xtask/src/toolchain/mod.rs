@@ -20,7 +20,7 @@ use facts::Compiler;
 /// (LLVM's default of v1 cannot select it). Kernels have v3 since 5.12; ours start at 6.1.
 ///
 /// bpf-linker asks LLVM to expand `memcpy` in order, which also turns every `memset` into a call, of three bytes of
-/// padding too: a loop to run, and a frame of 32 bytes on a stack of 512 up to Linux 6.8.
+/// padding too: a loop to run, and a frame that Linux 6.1 counts as 32 bytes of a stack of 512.
 const FLAGS: [&str; 8] = [
     "-C",
     "debuginfo=2",
