@@ -45,8 +45,10 @@ impl Entry {
     /// Its value now. Fields that change are read again where it matters.
     #[inline(always)]
     pub fn value(&self) -> &Connection {
-        // SAFETY: map values stay mapped while the program runs (RCU). Concurrent writers change `state`, `last_seen`
-        // and `timeout` word by word; the translation never changes while the key is in the table.
+        // SAFETY: map values stay mapped while the program runs. Concurrent writers change `state`, `last_seen` and
+        // `timeout` word by word; the translation never changes while the key is in the table. The kernel may give a
+        // deleted element to the next insert at once, under another key: what must not be done to a stranger is
+        // checked where it is done (`close`).
         unsafe { self.0.as_ref() }
     }
 
@@ -140,11 +142,9 @@ impl Entry {
         }
     }
 
-    /// Removes the connection of a request entry: both entries and its count. False if another CPU does it.
+    /// Removes the connection of a request entry: both entries and its count. False if another CPU does it, or did.
     #[inline(always)]
     pub fn close(&self, key: &ConnectionKey) -> bool {
-        let reply_key = self.other_key(key.protocol);
-        let server = self.value().server;
         let mut state = self.state();
         let mut claimed = false;
         for _ in 0..TRIES {
@@ -162,9 +162,17 @@ impl Entry {
         if !claimed {
             return false;
         }
+        // Another CPU may have removed the connection, and the element may be another connection's by now. From here
+        // on nobody else removes what is under this key.
+        if !Self::find(key).is_some_and(|found| core::ptr::eq(found.0.as_ptr(), self.0.as_ptr())) {
+            let _ = self.state_cell().replace(state.0 | ConnectionState::CLOSING, state.0);
+            return false;
+        }
+        let reply_key = self.other_key(key.protocol);
+        // First, so that a recount, which leaves out what is marked, hardly ever sees the mark without the change.
+        count::load(self.value().server, connection::share(state).wrapping_neg());
         let _ = CONNECTIONS.remove(&reply_key);
         let _ = CONNECTIONS.remove(key);
-        count::load(server, connection::share(state).wrapping_neg());
         true
     }
 }

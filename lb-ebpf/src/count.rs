@@ -9,8 +9,9 @@ use crate::maps::{DESTINATION_LOAD, DESTINATION_TRAFFIC, DROPS};
 #[inline(always)]
 pub fn drop(reason: Drop) {
     if let Some(counter) = DROPS.get_ptr_mut(reason as u32) {
-        // SAFETY: a per-CPU slot; only this CPU writes it, and BPF programs of one kind do not nest on a CPU.
-        unsafe { *counter += 1 };
+        // SAFETY: the map's value is 8-aligned and lives as long as the map. A slot per CPU, yet atomic: a tc program may
+        // interrupt a socket program between its load and its store.
+        unsafe { Word::new(counter).add(1) };
     }
 }
 
@@ -18,7 +19,7 @@ pub fn drop(reason: Drop) {
 #[inline(always)]
 pub fn request(server: u32, bytes: u32) {
     if let Some(traffic) = DESTINATION_TRAFFIC.get_ptr_mut(server) {
-        // SAFETY: as in `drop`.
+        // SAFETY: a per-CPU slot that only tc programs write, and they do not nest on a CPU.
         unsafe {
             (*traffic).in_packets += 1;
             (*traffic).in_bytes += u64::from(bytes);
@@ -30,7 +31,7 @@ pub fn request(server: u32, bytes: u32) {
 #[inline(always)]
 pub fn reply(server: u32, bytes: u32) {
     if let Some(traffic) = DESTINATION_TRAFFIC.get_ptr_mut(server) {
-        // SAFETY: as in `drop`.
+        // SAFETY: as in `request`.
         unsafe {
             (*traffic).out_packets += 1;
             (*traffic).out_bytes += u64::from(bytes);
@@ -43,7 +44,7 @@ pub fn reply(server: u32, bytes: u32) {
 pub fn scheduled(server: u32) {
     if let Some(traffic) = DESTINATION_TRAFFIC.get_ptr_mut(server) {
         // SAFETY: as in `drop`.
-        unsafe { (*traffic).connections += 1 };
+        unsafe { Word::new(&raw mut (*traffic).connections).add(1) };
     }
 }
 
@@ -65,9 +66,10 @@ pub fn opened(server: u32, bytes: u32) {
 pub fn load(server: u32, difference: u64) {
     if let Some(load) = DESTINATION_LOAD.get_ptr_mut(server) {
         // SAFETY: the map's value is 8-aligned, lives as long as the map, and is changed by atomic operations only.
+        // Announced first: whoever reads `connections` and then finds `changes` as it was has read it unchanged.
         unsafe {
-            Word::new(&raw mut (*load).connections).add(difference);
             Word::new(&raw mut (*load).changes).add(1);
+            Word::new(&raw mut (*load).connections).add(difference);
         }
     }
 }

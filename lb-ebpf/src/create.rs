@@ -37,6 +37,8 @@ pub const NO_DESTINATION: u32 = 1;
 pub const NO_SOURCE_PORT: u32 = 2;
 /// The table is full.
 pub const TABLE_FULL: u32 = 3;
+/// Another CPU opened this very connection meanwhile: that one stands.
+pub const EXISTS: u32 = 4;
 
 /// Tries to find a free source port for a connection whose own is taken.
 const PORT_TRIES: u32 = 16;
@@ -102,13 +104,11 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
     entry.destination_port = reply_key.source_port;
     entry.state = transition.state.0 | flags;
     entry.timeout = settings.timeouts.of(protocol, transition.state.number());
-    if CONNECTIONS.insert(key, &entry, u64::from(BPF_NOEXIST)).is_err() {
-        // Full, or another CPU opened the same connection with a retransmission: that one stands, the next
-        // retransmission finds it.
-        let _ = CONNECTIONS.remove(&reply_key);
-        return TABLE_FULL;
-    }
+    // Counted before it can be found, so that no recount sees an entry without its count.
     count::load(server, transition.load);
+    if CONNECTIONS.insert(key, &entry, u64::from(BPF_NOEXIST)).is_err() {
+        return step_back(key, &reply_key, server, transition.load);
+    }
     count::opened(server, packet.length);
     opened.rewrite = Rewrite::of(&entry);
     OPENED
@@ -159,7 +159,28 @@ fn reserve_reply(key: &mut ConnectionKey, entry: &Connection) -> u32 {
     NO_SOURCE_PORT
 }
 
-/// Takes over a reply entry that a lost race left behind for this very connection.
+/// Gives up a connection whose request entry could not be inserted: the table is full, or another CPU was faster with
+/// a packet of the same connection. If that one goes to the same server, the reply entry is its too, and stays. Its
+/// `load` is given back.
+#[inline(never)]
+fn step_back(key: &ConnectionKey, reply_key: &ConnectionKey, server: u32, load: u64) -> u32 {
+    count::load(server, load.wrapping_neg());
+    let Some(other) = Entry::find(key) else {
+        let _ = CONNECTIONS.remove(reply_key);
+        return TABLE_FULL;
+    };
+    let value = other.value();
+    let shared = value.destination == reply_key.source
+        && value.destination_port.0 == reply_key.source_port.0
+        && value.source == reply_key.destination
+        && value.source_port.0 == reply_key.destination_port.0;
+    if !shared {
+        let _ = CONNECTIONS.remove(reply_key);
+    }
+    EXISTS
+}
+
+/// Takes over a reply entry of this very connection: of another CPU that is opening it too, or left behind by one.
 #[inline(always)]
 fn take_over(key: &ConnectionKey, entry: &Connection) -> bool {
     let Some(found) = Entry::find(key) else { return false };

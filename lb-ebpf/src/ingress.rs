@@ -35,6 +35,7 @@ pub fn run(frame: Frame) -> i32 {
         // Answered from here, where the stack is shallow.
         UNREACHABLE => respond::unreachable(frame, packet),
         RESET => respond::reset(frame, packet),
+        RACED => raced(frame, packet),
         verdict => verdict,
     }
 }
@@ -43,6 +44,8 @@ pub fn run(frame: Frame) -> i32 {
 const UNREACHABLE: i32 = -2;
 /// [`transport`]: the packet is to be answered with a TCP reset.
 const RESET: i32 = -3;
+/// [`transport`]: another CPU opened the packet's connection meanwhile.
+const RACED: i32 = -4;
 
 /// A TCP, UDP or SCTP packet.
 #[inline(never)]
@@ -99,6 +102,17 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i3
     forward(frame, packet, &rewrite, hairpin)
 }
 
+/// A packet whose connection another CPU opened while this one was about to: two datagrams of one socket, for example.
+#[inline(never)]
+fn raced(frame: Frame, packet: &Packet) -> i32 {
+    let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
+    match Entry::find(&packet.key) {
+        Some(entry) if !entry.state().has(ConnectionState::CLOSING) => known(frame, packet, protocol, &entry),
+        // Not opened but ended this instant: the client's next packet opens it.
+        _ => verdict::drop(Drop::TableFull),
+    }
+}
+
 /// A packet of no connection: for a frontend, or none of our business. `old` is a connection that ends with it.
 #[inline(always)]
 fn unknown(frame: Frame, packet: &Packet, old: Option<Entry>) -> i32 {
@@ -135,6 +149,7 @@ fn new(frame: Frame, packet: &Packet, service: &Service, old: Option<Entry>) -> 
     match create::open(packet, service, server, old, opened) {
         create::OPENED => forward(frame, packet, &opened.rewrite, opened.hairpin),
         create::NO_DESTINATION => UNREACHABLE,
+        create::EXISTS => RACED,
         create::NO_SOURCE_PORT => verdict::drop(Drop::NoSourcePort),
         _ => verdict::drop(Drop::TableFull),
     }

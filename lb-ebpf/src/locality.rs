@@ -147,7 +147,7 @@ fn minimum_of_set(key: &LocalityKey, entry: &mut Locality, chosen: &mut Candidat
         maximum: SetMaximum::default(),
     };
     repeat(walk.length, weigh_place, &mut walk);
-    if entry.count > 1 && now.wrapping_sub(entry.last_modified) > REPLICATION_EXPIRY_NS {
+    if entry.count > 1 && now.wrapping_sub(entry.last_modified) as i64 > REPLICATION_EXPIRY_NS as i64 {
         if let Some(place) = walk.maximum.place() {
             write_place(key, place, ServerReference { destination: 0, epoch: 0 });
             entry.count = entry.count.wrapping_sub(1);

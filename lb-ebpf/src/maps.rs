@@ -98,7 +98,7 @@ pub static LOCALITY_SETS: LruHashMap<LocalityKey, LocalityChunk, 65_536> = LruHa
 #[btf_map(name = "sockets")]
 pub static SOCKETS: HashMap<u64, SocketConnection, 65_536> = HashMap::new();
 
-/// Flows of their unconnected UDP sockets, two entries each.
+/// Flows of their unconnected UDP sockets, two entries each, and one for each socket.
 #[btf_map(name = "socket_flows")]
 pub static SOCKET_FLOWS: HashMap<SocketFlowKey, SocketFlow, 65_536> = HashMap::new();
 

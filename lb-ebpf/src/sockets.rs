@@ -16,8 +16,8 @@ use aya_ebpf::{
 use lb_common::{
     address::{Address, Port},
     layout::{
-        ConnectionState, DestinationLoad, SOCKET_FLOW_REPLY, Service, ServiceKey, Settings, SocketConnection,
-        SocketFlow, SocketFlowKey,
+        ConnectionState, DestinationLoad, SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, Service, ServiceKey, Settings,
+        SocketConnection, SocketFlow, SocketFlowKey,
     },
 };
 
@@ -221,20 +221,67 @@ fn forget(cookie: u64) {
 /// The last reference to a socket goes.
 #[inline(always)]
 pub fn release(ctx: &SockContext) -> i32 {
-    // SAFETY: the helper takes this program's context.
-    forget(unsafe { bpf_get_socket_cookie(ctx.as_ptr()) });
+    // SAFETY: the helper takes this program's context, which is valid.
+    let (cookie, protocol) = unsafe { (bpf_get_socket_cookie(ctx.as_ptr()), (*ctx.sock).protocol) };
+    if protocol == TCP || protocol == UDP {
+        forget(cookie);
+    }
+    if protocol == UDP {
+        end_newest_flow(cookie);
+    }
     ALLOW
 }
 
-/// sendto() or sendmsg() with an address, on an unconnected UDP socket.
+/// Ends the flow that a socket opened last. A resolver opens a socket for each question: flows that outlived them
+/// would fill the map.
+#[inline(always)]
+fn end_newest_flow(cookie: u64) {
+    let newest = newest_key(cookie);
+    let Some(flow) = SOCKET_FLOWS.get_ptr_mut(newest) else { return };
+    // SAFETY: copied before the element is given back.
+    let (peer, peer_port) = unsafe { ((*flow).peer, (*flow).peer_port) };
+    let _ = SOCKET_FLOWS.remove(newest);
+    let key = SocketFlowKey { cookie, peer, peer_port, protocol: UDP as u16, pad: 0 };
+    if let Some(flow) = SOCKET_FLOWS.get_ptr_mut(key) {
+        // SAFETY: as in `sendmsg`.
+        end_flow(&key, unsafe { &*flow });
+    }
+}
+
+/// The key under which the socket's newest flow is named.
+#[inline(always)]
+pub fn newest_key(cookie: u64) -> SocketFlowKey {
+    SocketFlowKey {
+        cookie,
+        peer: Address::UNSPECIFIED,
+        peer_port: Port(0),
+        protocol: UDP as u16 | SOCKET_FLOW_REPLY | SOCKET_FLOW_NEWEST,
+        pad: 0,
+    }
+}
+
+/// sendto() or sendmsg() with an address, on a UDP socket.
 #[inline(always)]
 pub fn sendmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
     let Some(settings) = settings_of_node(ctx) else { return ALLOW };
     let (frontend, frontend_port) = (P::address(ctx), port(ctx));
     let Some(service) = service(frontend, frontend_port, UDP) else { return ALLOW };
+    let cookie = cookie(ctx);
+    // A connected socket may name its peer all the same: it hears its own server and no other.
+    // SAFETY: words of a value that is written whole before it is found.
+    if let Some(socket) = unsafe { SOCKETS.get(cookie) }
+        && socket.frontend == frontend
+        && socket.frontend_port.0 == frontend_port.0
+        && connections::is_available(socket.server)
+    {
+        if !P::set_address(ctx, &socket.server_address) {
+            return refuse();
+        }
+        set_port(ctx, socket.server_port);
+        return ALLOW;
+    }
     let now = now();
-    let key =
-        SocketFlowKey { cookie: cookie(ctx), peer: frontend, peer_port: frontend_port, protocol: UDP as u16, pad: 0 };
+    let key = SocketFlowKey { cookie, peer: frontend, peer_port: frontend_port, protocol: UDP as u16, pad: 0 };
     if let Some(flow) = SOCKET_FLOWS.get_ptr_mut(key) {
         // SAFETY: map values stay mapped while the program runs; words are written whole.
         let flow = unsafe { &mut *flow };
@@ -303,6 +350,7 @@ fn open_flow<P: Peer>(
         flow.peer = key.peer;
         flow.peer_port = key.peer_port;
         let _ = SOCKET_FLOWS.insert(reply, flow, u64::from(BPF_ANY));
+        let _ = SOCKET_FLOWS.insert(newest_key(key.cookie), flow, u64::from(BPF_ANY));
     }
     ALLOW
 }

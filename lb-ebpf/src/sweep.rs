@@ -100,10 +100,12 @@ unsafe extern "C" fn finish_recount(id: u32, sweep: *mut Sweep) -> c_long {
     // SAFETY: bpf_loop passes the pointer that `repeat` gave it.
     let sweep = unsafe { &mut *sweep };
     let (Some(recount), Some(load)) = (SWEEP_RECOUNT.get(id), DESTINATION_LOAD.get_ptr_mut(id)) else { return 0 };
-    // SAFETY: array values stay mapped; `connections` is 8-aligned and changed atomically by everyone.
-    let (changes, connections) = unsafe { ((*load).changes, Word::new(&raw mut (*load).connections)) };
+    // SAFETY: array values stay mapped; both words are aligned and changed atomically by everyone.
+    let (changes, connections) =
+        unsafe { (Word::new(&raw mut (*load).changes), Word::new(&raw mut (*load).connections)) };
+    // In this order: `count::load` announces a change before it makes it.
     let counted = connections.load();
-    if changes == recount.changes && counted != recount.connections {
+    if changes.load() == recount.changes && counted != recount.connections {
         // A difference is added, not the value stored: a connection that comes this instant stays counted.
         connections.add(recount.connections.wrapping_sub(counted));
         sweep.corrections += 1;
@@ -152,11 +154,12 @@ unsafe extern "C" fn visit_connection(
 }
 
 /// Seconds after which a reply entry alone is looked at: its twin is inserted and removed within one program run.
-const ORPHAN_NS: u64 = 2_000_000_000;
+const ORPHAN_NS: i64 = 2_000_000_000;
 
 #[inline(always)]
 fn connection_idle(entry: &Entry, now: u64) -> bool {
-    now.wrapping_sub(entry.value().last_seen) > ORPHAN_NS
+    // Signed: the sweep's clock stands, and an entry that came meanwhile is from its future.
+    now.wrapping_sub(entry.value().last_seen) as i64 > ORPHAN_NS
 }
 
 unsafe extern "C" fn visit_flow(
@@ -190,6 +193,8 @@ unsafe extern "C" fn visit_flow(
             count::load(flow.server, DestinationLoad::ONE_INACTIVE.wrapping_neg());
             sweep.expired += 1;
         }
+        // If it names a newer flow, that one times out too.
+        let _ = SOCKET_FLOWS.remove(crate::sockets::newest_key(key.cookie));
         return 0;
     }
     if sweep.recount != 0 {

@@ -155,6 +155,13 @@ impl Datapath {
         self.get("sweep_result", 0)
     }
 
+    /// One sweep without a recount, while others use the maps.
+    pub fn sweep_beside(&self) -> Result<()> {
+        let run = run::run(&self.object, "bpvs_sweep", &[0; 64], Options::default())?;
+        ensure!(run.verdict == 0, "bpvs_sweep ended with {}: it did not find its settings", run.verdict);
+        Ok(())
+    }
+
     /// Active and inactive connections of a destination.
     pub fn counts(&self, destination: u32) -> Result<(u32, u32)> {
         let load = self.destination_load(destination)?;

@@ -149,6 +149,19 @@ impl Topology {
         self.servers.iter().chain(&self.clients).chain([&self.external])
     }
 
+    /// Adds a client pod of this number while others may use the topology. It lives until it is dropped.
+    pub fn new_client(&self, id: u16) -> Result<Host> {
+        ensure!((1..=200).contains(&id), "client number {id} is not in 1..=200");
+        let (v4, v6) = (Ipv4Addr::new(10, 1, 2, id as u8), v6(1, 2, id));
+        let pod = host(&format!("client-{id}"), id, v4, v6, Kind::Client)?;
+        let node = End { namespace: &self.node.namespace, interface: &pod.node_interface, mac: pod.gateway_mac };
+        namespace::ip(&[veth_command(node, End { namespace: &pod.namespace, interface: "eth0", mac: pod.mac }, 1500)])?;
+        self.node.namespace.ip(&self.node_side(&pod))?;
+        pod_addresses(&pod)?;
+        wait_for_links(&pod.namespace)?;
+        Ok(pod)
+    }
+
     /// Names of the node's interfaces other than loopback.
     pub fn node_interfaces(&self) -> Vec<String> {
         self.ends().map(|host| host.node_interface.clone()).collect()
@@ -194,14 +207,7 @@ impl Topology {
 
     /// The kernel notices a new carrier a moment after both ends are up, and drops packets until then.
     fn wait_for_links(&self) -> Result<()> {
-        let end = Instant::now() + Duration::from_secs(5);
-        for host in [&self.node].into_iter().chain(self.ends()) {
-            while !links_are_up(&host.namespace)? {
-                ensure!(Instant::now() < end, "the links of {} did not come up in 5 s", host.namespace.name());
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        Ok(())
+        [&self.node].into_iter().chain(self.ends()).try_for_each(|host| wait_for_links(&host.namespace))
     }
 
     fn complete_checksums(&self) -> Result<()> {
@@ -212,19 +218,24 @@ impl Topology {
         Ok(())
     }
 
+    /// What the node has for a pod.
+    fn node_side(&self, pod: &Host) -> [String; 7] {
+        let (dev, mac) = (&pod.node_interface, mac_text(pod.mac));
+        [
+            format!("link set {dev} up"),
+            format!("addr add {POD_GATEWAY_V4}/32 dev {dev} scope link"),
+            format!("addr add {POD_GATEWAY_V6}/64 dev {dev} nodad"),
+            format!("route add {}/32 dev {dev} src {}", pod.v4, self.node.v4),
+            format!("route add {}/128 dev {dev} src {}", pod.v6, self.node.v6),
+            format!("neigh replace {} lladdr {mac} dev {dev} nud permanent", pod.v4),
+            format!("neigh replace {} lladdr {mac} dev {dev} nud permanent", pod.v6),
+        ]
+    }
+
     fn node_addresses(&self) -> Result<()> {
         let mut lines = Vec::new();
         for pod in self.servers.iter().chain(&self.clients) {
-            let (dev, mac) = (&pod.node_interface, mac_text(pod.mac));
-            lines.extend([
-                format!("link set {dev} up"),
-                format!("addr add {POD_GATEWAY_V4}/32 dev {dev} scope link"),
-                format!("addr add {POD_GATEWAY_V6}/64 dev {dev} nodad"),
-                format!("route add {}/32 dev {dev} src {}", pod.v4, self.node.v4),
-                format!("route add {}/128 dev {dev} src {}", pod.v6, self.node.v6),
-                format!("neigh replace {} lladdr {mac} dev {dev} nud permanent", pod.v4),
-                format!("neigh replace {} lladdr {mac} dev {dev} nud permanent", pod.v6),
-            ]);
+            lines.extend(self.node_side(pod));
         }
         let (outside, mac) = (&self.external, mac_text(self.external.mac));
         let mut uplink = vec![
@@ -241,6 +252,15 @@ impl Topology {
         uplink.append(&mut lines);
         self.node.namespace.ip(&uplink)
     }
+}
+
+fn wait_for_links(namespace: &Namespace) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !links_are_up(namespace)? {
+        ensure!(Instant::now() < end, "the links of {} did not come up in 5 s", namespace.name());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// True once no interface of the namespace waits for its carrier.

@@ -304,12 +304,15 @@ async fn an_odd_object_costs_only_itself() {
     let mut agent = Agent::start(&server).await;
     agent.expect(&["10.96.0.1:80 -> "]).await;
     let problems = agent.model.problems();
-    assert!(problems.len() == 1 && problems[0].to_string().contains("Service demo/odd: spec.ports"), "{problems:?}");
+    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].starts_with("Service demo/odd: metadata.annotations: a list of 3: must be a map"), "{texts:?}");
+    assert!(texts[1].starts_with("Service demo/odd: spec.ports: \"none\": must be a list"), "{texts:?}");
     server.apply(service("odd", "10.96.0.9"));
     agent.expect(&["10.96.0.1:80 -> ", "10.96.0.9:80 -> "]).await;
     server.apply(odd);
     agent.take().await;
-    assert_eq!((agent.lines().len(), agent.model.problems().len()), (2, 1));
+    assert_eq!((agent.lines().len(), agent.model.problems().len()), (2, 2));
 }
 
 #[tokio::test]

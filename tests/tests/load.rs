@@ -95,7 +95,7 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         "destination_slots" => Some("destination weight"),
         "destinations" => Some("address port flags service epoch weight last_weight pad"),
         "destination_load" => Some("connections remote_active changes"),
-        "destination_traffic" => Some("connections in_packets out_packets in_bytes out_bytes"),
+        "destination_traffic" | "service_retired" => Some("connections in_packets out_packets in_bytes out_bytes"),
         "connections" => {
             Some("source destination source_port destination_port server service state last_seen timeout pad")
         }

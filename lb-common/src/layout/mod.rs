@@ -14,7 +14,7 @@ mod sweep;
 
 pub use connection::{Connection, ConnectionKey, ConnectionState, FragmentKey, FragmentPorts};
 pub use locality::{LOCALITY_CHUNK, Locality, LocalityChunk, LocalityKey, ServerReference};
-pub use socket::{SOCKET_FLOW_REPLY, SocketConnection, SocketFlow, SocketFlowKey};
+pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SocketConnection, SocketFlow, SocketFlowKey};
 pub use sweep::{Recount, SweepResult};
 
 /// Version of all layouts in this file together. Kept in the `settings` map; an agent refuses maps of another version.

@@ -14,7 +14,8 @@ pub struct SocketFlowKey {
     pub peer: Address,
     /// Peer port, network order.
     pub peer_port: Port,
-    /// Protocol number, with [`SOCKET_FLOW_REPLY`] for the way back.
+    /// Protocol number, with [`SOCKET_FLOW_REPLY`] for the way back, and [`SOCKET_FLOW_NEWEST`] besides for the
+    /// socket's newest flow, by an unspecified peer.
     pub protocol: u16,
     /// Always 0.
     pub pad: u32,
@@ -22,6 +23,10 @@ pub struct SocketFlowKey {
 
 /// [`SocketFlowKey::protocol`]: the key of replies.
 pub const SOCKET_FLOW_REPLY: u16 = 1 << 8;
+
+/// [`SocketFlowKey::protocol`], always together with [`SOCKET_FLOW_REPLY`]: names the frontend of the socket's newest
+/// flow, which ends with the socket. Most sockets have no other; older ones time out.
+pub const SOCKET_FLOW_NEWEST: u16 = 1 << 9;
 
 /// Value of `socket_flows`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]

@@ -25,10 +25,17 @@ const DEBOUNCE: Duration = Duration::from_millis(10);
 const NETWORK_DEBOUNCE: Duration = Duration::from_millis(20);
 /// How soon what failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How soon at the latest what keeps failing is tried again: some errors last until somebody changes the input.
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// How often the node is looked at when nothing is reported.
 const RESYNC: Duration = Duration::from_secs(30);
 /// How often removed destinations are looked at (IPVS: `IP_VS_DEST_TRASH_PERIOD`, halved).
 const COLLECT: Duration = Duration::from_secs(60);
+
+/// A sweep rests this many times as long as it took, at least: packets of its CPU wait while it runs.
+const SWEEP_REST: u32 = 20;
+/// Likewise a look at the node, whose cost follows its interfaces and routes: thousands of routes may change a second.
+const LOOK_REST: u32 = 4;
 
 /// The running agent.
 #[derive(Debug)]
@@ -47,6 +54,10 @@ pub struct Agent {
     due: Option<Instant>,
     /// When to look at the node.
     node_due: Option<Instant>,
+    /// When to look at the node again at the earliest.
+    node_rested: Instant,
+    /// How soon to try again what could not be programmed.
+    retry: Duration,
 }
 
 impl Agent {
@@ -69,6 +80,8 @@ impl Agent {
             ready: false,
             due: None,
             node_due: None,
+            node_rested: Instant::now(),
+            retry: RETRY,
         }
     }
 
@@ -87,7 +100,10 @@ impl Agent {
                 _ = interrupt.recv() => return self.stop("SIGINT"),
                 () = at(self.due) => self.program(),
                 () = at(self.node_due) => self.look_at_node().await,
-                _ = sweep.tick() => self.sweep(),
+                _ = sweep.tick() => {
+                    let took = self.sweep();
+                    sweep.reset_after(rest(self.sweep_interval, took, SWEEP_REST));
+                }
                 _ = collect.tick() => block_in_place(|| self.programmer.collect(Instant::now())),
                 update = self.updates.recv() => match update {
                     Some(update) => self.take(update),
@@ -114,7 +130,7 @@ impl Agent {
             self.model.change(update.source, update.change);
             next = self.updates.try_recv().ok();
         }
-        self.due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
+        self.due = Some(sooner(self.due, Instant::now() + DEBOUNCE));
     }
 
     fn program(&mut self) {
@@ -123,8 +139,11 @@ impl Agent {
             return;
         }
         let outcome = block_in_place(|| self.programmer.sync(&self.model, Instant::now()));
-        if !outcome.complete {
-            self.due = Some(Instant::now() + RETRY);
+        if outcome.complete {
+            self.retry = RETRY;
+        } else {
+            self.due = Some(Instant::now() + self.retry);
+            self.retry = (2 * self.retry).min(LONGEST_RETRY);
         }
         if !self.ready {
             self.ready = true;
@@ -142,11 +161,13 @@ impl Agent {
     }
 
     fn look_at_node_in(&mut self, delay: Duration) {
-        self.node_due.get_or_insert_with(|| Instant::now() + delay);
+        let earliest = self.node_rested;
+        self.node_due.get_or_insert_with(|| earliest.max(Instant::now() + delay));
     }
 
     async fn look_at_node(&mut self) {
         self.node_due = None;
+        let begin = Instant::now();
         let mut errors = Vec::new();
         if let Err(error) = self.node.refresh_interfaces().await {
             errors.push(format!("{error:#}"));
@@ -154,7 +175,9 @@ impl Agent {
         if let Err(error) = self.node.refresh_settings().await {
             errors.push(format!("{error:#}"));
         }
+        self.node_rested = Instant::now() + LOOK_REST * begin.elapsed();
         if !errors.is_empty() {
+            errors.extend(self.node.reconnect().err().map(|error| format!("{error:#}")));
             self.node_due = Some(Instant::now() + RETRY);
         }
         for error in self.node_errors.news(errors) {
@@ -162,12 +185,25 @@ impl Agent {
         }
     }
 
-    fn sweep(&mut self) {
+    /// Sweeps; how long it took.
+    fn sweep(&mut self) -> Duration {
+        let begin = Instant::now();
         let result = block_in_place(|| self.sweeper.run(&mut self.node.ebpf, Instant::now()));
         for error in self.sweep_errors.news(result.err().map(|error| format!("{error:#}"))) {
             warn!("{error}; trying again");
         }
+        begin.elapsed()
     }
+}
+
+/// How long to wait after something that took so long.
+fn rest(interval: Duration, took: Duration, share: u32) -> Duration {
+    interval.max(share * took)
+}
+
+/// The sooner of a time that may be set and another: a change does not wait for what is to be tried again.
+fn sooner(set: Option<Instant>, other: Instant) -> Instant {
+    set.map_or(other, |set| set.min(other))
 }
 
 /// Ends at a time; never, if there is none.
@@ -175,5 +211,25 @@ async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time.into()).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_rests_long() {
+        let (second, ms) = (Duration::from_secs(1), Duration::from_millis);
+        assert_eq!(rest(second, ms(3), SWEEP_REST), second);
+        assert_eq!(rest(second, ms(75), SWEEP_REST), ms(1500));
+    }
+
+    #[test]
+    fn a_change_does_not_wait_for_what_is_tried_again_and_puts_nothing_off() {
+        let now = Instant::now();
+        assert_eq!(sooner(None, now), now);
+        assert_eq!(sooner(Some(now + LONGEST_RETRY), now), now);
+        assert_eq!(sooner(Some(now), now + DEBOUNCE), now);
     }
 }

@@ -1,10 +1,10 @@
 //! The node itself: its interfaces get the programs, its addresses stand in the settings.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use aya::Ebpf;
-use aya::maps::{Array, Map};
+use aya::maps::{Array, HashMap, Map, MapError};
 use lb_common::address::Address;
-use lb_common::layout::{Settings, VERSION};
+use lb_common::layout::{Settings, SocketConnection, VERSION};
 use tracing::{info, warn};
 
 use super::Config;
@@ -13,8 +13,11 @@ use crate::kernel::attach::tc::{self, Mode, Report};
 use crate::kernel::interfaces::{self, Interface, Selection};
 use crate::kernel::namespace;
 use crate::kernel::object::Loaded;
-use crate::kernel::pins::Pins;
+use crate::kernel::pins::{LinkName, Pins};
 use crate::kernel::raw::Raw;
+
+/// How often the interfaces are listed until a list is complete.
+const LISTS: u32 = 10;
 
 /// The programs on this node, and what they are told about it.
 #[derive(Debug)]
@@ -34,8 +37,7 @@ pub struct Node {
 impl Node {
     /// Takes a loaded object over. Nothing is attached yet.
     pub fn new(config: &Config, loaded: Loaded, mode: Mode) -> Result<Self> {
-        let (connection, netlink, _) = rtnetlink::new_connection().context("cannot open a netlink socket")?;
-        tokio::spawn(connection);
+        let netlink = connect()?;
         let settings = Settings {
             version: VERSION,
             max_destinations: loaded.entries.get("destinations").copied().unwrap_or(0),
@@ -59,6 +61,12 @@ impl Node {
             attached: Vec::new(),
             errors: Once::default(),
         })
+    }
+
+    /// Asks the kernel over a new socket from now on: one that had an error answers nothing any more.
+    pub fn reconnect(&mut self) -> Result<()> {
+        self.netlink = connect()?;
+        Ok(())
     }
 
     /// Number of interfaces that have the programs.
@@ -86,7 +94,7 @@ impl Node {
 
     /// Attaches to the interfaces of now, and takes back what an earlier agent left elsewhere.
     pub async fn attach_first(&mut self) -> Result<()> {
-        let all = interfaces::interfaces(&self.netlink).await?;
+        let all = self.all_interfaces().await?;
         let wanted = self.selection.select(&all);
         let mut report = self.attach_to(&wanted).await?;
         tc::release_filters(self.mode, &all, &wanted, &mut report);
@@ -99,11 +107,41 @@ impl Node {
 
     /// Attaches to interfaces that came, releases those that went.
     pub async fn refresh_interfaces(&mut self) -> Result<()> {
-        let all = interfaces::interfaces(&self.netlink).await?;
+        let all = self.all_interfaces().await?;
         let wanted = self.selection.select(&all);
         let report = self.attach_to(&wanted).await?;
         self.tell(wanted, report);
         Ok(())
+    }
+
+    /// All interfaces. Before Linux 6.9 a list may lack one that is there, if others go while it is read: it is asked
+    /// for again, as an interface that is taken for gone loses its programs.
+    async fn all_interfaces(&self) -> Result<Vec<Interface>> {
+        for _ in 0..LISTS {
+            let all = interfaces::interfaces(&self.netlink).await?;
+            let pinned = self.pins.link_names().context("cannot read the pinned links")?;
+            let is_there = |index| nix::net::if_::if_indextoname(index).is_ok();
+            if !lacks_any(&all, &pinned, is_there) {
+                return Ok(all);
+            }
+        }
+        bail!("the network interfaces change faster than they can be listed")
+    }
+
+    /// Forgets the connected sockets of the node's processes, whose end nobody tells any more without the programs on
+    /// the cgroup. A recount gives their counts back.
+    pub fn forget_sockets(&mut self) -> Result<usize> {
+        let map = self.ebpf.map_mut("sockets").context("the BPF object has no map `sockets`")?;
+        let mut sockets =
+            HashMap::<_, u64, Raw<SocketConnection>>::try_from(map).context("the map `sockets` has another layout")?;
+        let cookies = sockets.keys().collect::<Result<Vec<_>, _>>().context("cannot read the map `sockets`")?;
+        for cookie in &cookies {
+            match sockets.remove(cookie) {
+                Ok(()) | Err(MapError::KeyNotFound) => {}
+                Err(error) => return Err(error).context("cannot clear the map `sockets`"),
+            }
+        }
+        Ok(cookies.len())
     }
 
     async fn attach_to(&mut self, wanted: &[Interface]) -> Result<Report> {
@@ -128,6 +166,44 @@ impl Node {
     }
 }
 
+fn connect() -> Result<rtnetlink::Handle> {
+    let (connection, netlink, _) = rtnetlink::new_connection().context("cannot open a netlink socket")?;
+    tokio::spawn(connection);
+    Ok(netlink)
+}
+
+/// True if an interface that has a pinned link is there and not in the list.
+fn lacks_any(all: &[Interface], pinned: &[LinkName], is_there: impl Fn(u32) -> bool) -> bool {
+    pinned.iter().any(|name| match name {
+        LinkName::Interface { index, .. } => !all.iter().any(|one| one.index == *index) && is_there(*index),
+        LinkName::Cgroup { .. } => false,
+    })
+}
+
 fn settings_array(map: &mut Map) -> Result<Array<&mut aya::maps::MapData, Raw<Settings>>> {
     Array::try_from(map).context("the map `settings` has another layout")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::attach::Direction;
+
+    #[test]
+    fn a_list_without_an_interface_that_is_there_is_not_believed() {
+        let interface = |index: u32| Interface { index, name: format!("v{index}"), loopback: false, bridge: false };
+        let pinned = [
+            LinkName::Interface { index: 2, name: "v2".into(), direction: Direction::Ingress },
+            LinkName::Interface { index: 3, name: "v3".into(), direction: Direction::Egress },
+            LinkName::Cgroup { program: "bpvs_connect4".into() },
+        ];
+        let lacks = |listed: &[u32], there: &[u32]| {
+            let all: Vec<Interface> = listed.iter().map(|index| interface(*index)).collect();
+            lacks_any(&all, &pinned, |index| there.contains(&index))
+        };
+        assert!(!lacks(&[2, 3, 4], &[2, 3, 4]));
+        assert!(lacks(&[2, 4], &[2, 3, 4]));
+        // Gone, or moved to another namespace.
+        assert!(!lacks(&[2], &[2, 4]));
+    }
 }

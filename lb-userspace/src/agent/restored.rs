@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 use lb_common::address::Protocol;
+use lb_common::layout::{ConnectionKey, ConnectionState, ServiceKey};
 use lb_common::scheduler::Scheduler;
 
 use crate::plan::{DesiredDestination, DesiredService, Frontend, Plan};
@@ -33,6 +34,22 @@ impl Restored {
     pub(super) fn forget(&mut self) {
         self.services.clear();
     }
+}
+
+/// Ids and frontends of services, as their connections tell.
+pub(super) fn names(tables: &impl Tables) -> Result<Vec<(u32, ServiceKey)>> {
+    let mut names = Vec::new();
+    for (key, connection) in tables.connections()? {
+        if !ConnectionState(connection.state).has(ConnectionState::REPLY) {
+            let ConnectionKey { destination: address, destination_port: port, protocol, .. } = key;
+            names.push((connection.service, ServiceKey { address, port, protocol, pad: 0 }));
+        }
+    }
+    for (_, socket) in tables.sockets()? {
+        let (address, port, protocol) = (socket.frontend, socket.frontend_port, socket.protocol as u8);
+        names.push((socket.service, ServiceKey { address, port, protocol, pad: 0 }));
+    }
+    Ok(names)
 }
 
 fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {

@@ -67,8 +67,14 @@ pub async fn attach(config: &Config, loaded: Loaded) -> Result<Node> {
         let path = config.cgroup.clone().or_else(probe::find_cgroup2).context("no cgroup v2 is mounted")?;
         cgroup::attach(&mut node.ebpf, &config.pins, &path)?;
         info!("local sockets are balanced in the cgroup {}", path.display());
-    } else if cgroup::detach(&config.pins)? > 0 {
-        info!("local sockets are no longer balanced (--socket-lb off)");
+    } else {
+        if cgroup::detach(&config.pins)? > 0 {
+            info!("local sockets are no longer balanced (--socket-lb off)");
+        }
+        let forgotten = node.forget_sockets()?;
+        if forgotten > 0 {
+            info!("{forgotten} connected sockets are no longer counted");
+        }
     }
     Ok(node)
 }

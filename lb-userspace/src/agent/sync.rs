@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::Config;
 use super::once::Once;
-use super::restored::Restored;
+use super::restored::{self, Restored};
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
 use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
 use crate::model::{Model, ProblemLog};
@@ -55,8 +55,13 @@ impl Programmer {
             max_services: limits.services as usize,
             max_destinations_per_service: limits.destinations_per_service as usize,
         };
-        let restored = Restored::read(&Pinned::open(&config.pins)?)?;
-        let writer = Writer::restore(store, limits).context("cannot go on from what is programmed")?;
+        let tables = Pinned::open(&config.pins)?;
+        let restored = Restored::read(&tables)?;
+        let mut writer = Writer::restore(store, limits).context("cannot go on from what is programmed")?;
+        if writer.has_unnamed() {
+            // Reads all connections, but only when it may help.
+            writer.name_removed(restored::names(&tables)?);
+        }
         Ok(Self {
             writer,
             restored,

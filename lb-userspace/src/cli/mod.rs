@@ -2,6 +2,7 @@
 
 mod observe;
 mod run;
+mod values;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

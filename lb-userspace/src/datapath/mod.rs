@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`writer`] | [`Writer`]: what is programmed, and how it becomes what is desired |
 //! | `restore` | reads what is programmed, heals what cannot be |
+//! | `named` | what services were called that were removed before it |
 //! | `update`, `version` | one service: what to write, in which order |
 //! | [`collect`] | removed destinations, until nothing refers to them |
 //! | `diff` | one service's edits, in IPVS's order |
@@ -22,6 +23,7 @@ pub mod collect;
 mod diff;
 pub mod dump;
 pub mod error;
+mod named;
 mod restore;
 pub mod state;
 pub mod store;

@@ -15,6 +15,7 @@ const OBJ_GET: libc::c_int = 7;
 const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const PROG_QUERY: libc::c_int = 16;
 const LINK_UPDATE: libc::c_int = 29;
+const LINK_DETACH: libc::c_int = 34;
 
 /// `BPF_TCX_INGRESS`.
 pub const TCX_INGRESS: u32 = 46;
@@ -168,6 +169,12 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
 pub fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attributes = [link.as_raw_fd() as u32, program.as_raw_fd() as u32, 0, 0];
     call(LINK_UPDATE, &mut attributes).map(drop)
+}
+
+/// Takes a link's program out of its hook, now. (The end of the last pin and descriptor does the same, but later, by a
+/// work queue of the kernel.)
+pub fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
+    call(LINK_DETACH, &mut [link.as_raw_fd() as u32]).map(drop)
 }
 
 /// Ids of the links at a tcx hook of an interface, in order. `EINVAL` on kernels without TCX (before 6.6).

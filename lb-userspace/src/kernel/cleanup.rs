@@ -1,6 +1,7 @@
 //! `bpvs cleanup`: takes away exactly what bpvs has made.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -22,14 +23,18 @@ pub struct Report {
 
 /// Removes links, maps, filters and directories. With nothing there, does nothing.
 ///
-/// Links go first: the programs stop, then what they worked on goes.
+/// Links go first: the programs stop, then what they worked on goes. They are detached and not only unpinned, so that
+/// no packet is translated any more when this returns.
 pub fn cleanup(pins: &Pins, known_maps: &[&str], interfaces: &[Interface]) -> Result<Report> {
     let mut report = Report::default();
     let unreadable = || format!("cannot read {} (bpvs cleanup needs root)", pins.root().display());
     for file_name in pins.link_file_names().with_context(unreadable)? {
         let path = pins.links().join(&file_name);
-        let ours = LinkName::parse(&file_name).is_some() && kind(&path)? == Some(Kind::Link);
-        remove_if(ours, "link", &path, &mut report)?;
+        let link = open(&path)?.filter(|(_, kind)| LinkName::parse(&file_name).is_some() && *kind == Kind::Link);
+        if let Some((link, _)) = &link {
+            bpf::detach_link(link.as_fd()).with_context(|| format!("cannot detach link {}", path.display()))?;
+        }
+        remove_if(link.is_some(), "link", &path, &mut report)?;
     }
     for interface in interfaces {
         for direction in Direction::ALL {
@@ -40,8 +45,9 @@ pub fn cleanup(pins: &Pins, known_maps: &[&str], interfaces: &[Interface]) -> Re
     }
     for name in pins.map_names().with_context(unreadable)? {
         let path = pins.map(&name);
-        let ours =
-            known_maps.contains(&name.as_str()) && kind(&path)? == Some(Kind::Map) && has_kernel_name(&path, &name);
+        let ours = known_maps.contains(&name.as_str())
+            && open(&path)?.is_some_and(|(_, kind)| kind == Kind::Map)
+            && has_kernel_name(&path, &name);
         remove_if(ours, "map", &path, &mut report)?;
     }
     for directory in [pins.links(), pins.root().to_owned()] {
@@ -65,10 +71,10 @@ fn remove_if(ours: bool, what: &str, path: &Path, report: &mut Report) -> Result
     Ok(())
 }
 
-/// What a file is, if it is a BPF object at all.
-fn kind(path: &Path) -> Result<Option<Kind>> {
+/// A pinned object and what it is, if it is one of BPF at all.
+fn open(path: &Path) -> Result<Option<(OwnedFd, Kind)>> {
     match bpf::open_pin(path) {
-        Ok((_, kind)) => Ok(Some(kind)),
+        Ok(object) => Ok(Some(object)),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Err(error).with_context(|| format!("cannot open {} (bpvs cleanup needs root)", path.display()))
         }

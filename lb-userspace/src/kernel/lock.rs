@@ -1,6 +1,6 @@
 //! One agent per pin directory.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,9 @@ pub fn acquire(directory: &Path) -> Result<Lock> {
     let file = File::open(directory).with_context(|| format!("cannot open {}", directory.display()))?;
     let metadata = file.metadata()?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(directory) => Ok(Lock { _directory: directory }),
+        Ok(file) if is_at(&metadata, directory) => Ok(Lock { _directory: file }),
+        // A cleanup that held the lock: what is locked now would be a directory that nobody finds.
+        Ok(_) => bail!("{} was removed meanwhile, by `bpvs cleanup` it seems: start again", directory.display()),
         Err((_, Errno::EWOULDBLOCK)) => {
             let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
             let pid = holder(&locks, metadata.dev(), metadata.ino());
@@ -38,6 +40,11 @@ pub fn acquire(directory: &Path) -> Result<Lock> {
         }
         Err((_, errno)) => bail!("cannot lock {}: {errno}", directory.display()),
     }
+}
+
+/// True if the path still leads to what this describes.
+fn is_at(opened: &Metadata, path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == (opened.dev(), opened.ino()))
 }
 
 /// The process that holds a lock on an inode, from the text of `/proc/locks`.
@@ -65,6 +72,21 @@ mod tests {
         assert!(held.pid.is_none_or(|pid| pid == std::process::id()));
         drop(first);
         acquire(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_was_made_anew_is_another_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("bpvs");
+        std::fs::create_dir(&path).unwrap();
+        let file = File::open(&path).unwrap();
+        let opened = file.metadata().unwrap();
+        assert!(is_at(&opened, &path));
+        std::fs::remove_dir(&path).unwrap();
+        assert!(!is_at(&opened, &path));
+        // `file` keeps the number of the old one from being used again.
+        std::fs::create_dir(&path).unwrap();
+        assert!(!is_at(&opened, &path));
     }
 
     #[test]

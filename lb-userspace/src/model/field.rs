@@ -188,6 +188,17 @@ impl<'a> Field<'a> {
         }
         map
     }
+
+    /// Labels or annotations: a map; missing is fine. Anything else is noted.
+    pub(crate) fn entries(&self, report: &mut Report<'_>) -> Result<(), Noted> {
+        match self.tree.map(|tree| &tree.value) {
+            None | Some(Value::Null | Value::Map(_)) => Ok(()),
+            Some(_) => {
+                report.wrong(self, "must be a map of texts");
+                Err(Noted)
+            }
+        }
+    }
 }
 
 /// The value was wrong, and the report says so already.

@@ -96,9 +96,12 @@ impl Service {
             return previous.cloned();
         }
         let annotations = metadata.key("annotations");
+        let annotated = annotations.entries(report);
+        let _told = metadata.key("labels").entries(report);
         let served = served(&spec, report) && !metadata.key("labels").key(SERVICE_PROXY_LABEL).stated();
         let addresses = if served { read_addresses(&spec, report) } else { Ok(Vec::new()) };
-        let scheduler = read_scheduler(&annotations.key(SCHEDULER_ANNOTATION), report)
+        let scheduler = annotated
+            .and_then(|()| read_scheduler(&annotations.key(SCHEDULER_ANNOTATION), report))
             .unwrap_or_else(|Noted| previous.and_then(|service| service.scheduler));
         Some(Self {
             namespace: object.key.namespace.clone(),
@@ -111,13 +114,17 @@ impl Service {
                 _ => usable,
             }),
             ports: read_ports(&spec.key("ports"), report, previous.map_or(&[], |service| &service.ports)),
-            scheduler,
-            flags: read_flags(&annotations.key(SCHEDULER_FLAGS_ANNOTATION), scheduler, report)
+scheduler,
+            flags: annotated
+                .and_then(|()| read_flags(&annotations.key(SCHEDULER_FLAGS_ANNOTATION), scheduler, report))
                 .unwrap_or_else(|Noted| previous.map_or_else(Default::default, |service| service.flags)),
             weights: {
                 let none = Weights::default();
                 let previous = previous.map_or(&none, |service| &service.weights);
-                Weights::read(&annotations.key(WEIGHTS_ANNOTATION), report, previous)
+                match annotated {
+                    Ok(()) => Weights::read(&annotations.key(WEIGHTS_ANNOTATION), report, previous),
+                    Err(Noted) => previous.clone(),
+                }
             },
         })
     }

@@ -81,6 +81,7 @@ impl EndpointSlice {
         let root = Field::root(&object.tree);
         let metadata = root.key("metadata");
         let labels = metadata.key("labels");
+        labels.entries(report)?;
         if labels.key(HEADLESS_LABEL).stated() {
             return Ok(None);
         }
@@ -112,7 +113,9 @@ impl EndpointSlice {
                 endpoints.push(endpoint);
             }
         }
-        let annotation = metadata.key("annotations");
+        let annotations = metadata.key("annotations");
+        let annotated = annotations.entries(report);
+        let weight = previous.and_then(|slice| slice.weight);
         Ok(Some(Self {
             namespace: object.key.namespace.clone(),
             name: object.key.name.clone(),
@@ -120,7 +123,10 @@ impl EndpointSlice {
             service,
             ports,
             endpoints,
-            weight: read_weight(&annotation.key(WEIGHT_ANNOTATION), report, previous.and_then(|slice| slice.weight)),
+            weight: match annotated {
+                Ok(()) => read_weight(&annotations.key(WEIGHT_ANNOTATION), report, weight),
+                Err(Noted) => weight,
+            },
         }))
     }
 }

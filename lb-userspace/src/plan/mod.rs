@@ -61,7 +61,7 @@ pub struct Plan {
     /// Conflicts and exceeded limits. What is wrong inside an object stands in [`Model::problems`].
     pub problems: Vec<Problem>,
     /// Frontends that [`Plan::keep`] has added and [`Plan::add`] has not met.
-    kept: BTreeSet<Frontend>,
+    pub kept: BTreeSet<Frontend>,
 }
 
 /// What holds where nothing else is stated.

@@ -283,7 +283,7 @@ fn of_one_age_the_service_that_has_a_frontend_keeps_it_from_one_that_comes_later
         super::plan_after(&held.holders(), &model(objects), &node, &Defaults::default())
     };
     let first = service("b", "10.96.0.1", &["p:80/TCP", "q:81/TCP"]);
-    let held = plan(&model(&[first.clone()]), &node, &Defaults::default());
+    let held = plan(&model(std::slice::from_ref(&first)), &node, &Defaults::default());
     let second = service("a", "10.96.0.1", &["p:80/TCP", "r:82/TCP"]);
     let both = later(&held, &[first.clone(), second.clone()]);
     let origins = |plan: &Plan| plan.services.values().map(|service| service.origin.clone()).collect::<Vec<_>>();
@@ -292,7 +292,7 @@ fn of_one_age_the_service_that_has_a_frontend_keeps_it_from_one_that_comes_later
     assert!(texts.len() == 1 && texts[0].contains("Service demo/a: spec.ports[0]: 80: TCP 10.96.0.1:80"), "{texts:?}");
     assert_eq!(later(&both, &[first.clone(), second.clone()]), both);
     // It goes, the other has it, and keeps it when the first one returns.
-    let alone = later(&both, &[second.clone()]);
+    let alone = later(&both, std::slice::from_ref(&second));
     assert_eq!(origins(&later(&alone, &[first.clone(), second.clone()])), ["demo/a:p", "demo/b:q", "demo/a:r"]);
     // Age decides first.
     let older = with(second, "/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));

@@ -1,6 +1,7 @@
 //! The real agent: the `bpvs` binary in a node's namespace, with its own pins, log and manifests.
 
 mod footprint;
+mod listing;
 mod log;
 mod manifests;
 mod pins;
@@ -8,6 +9,7 @@ mod process;
 mod service;
 
 pub use footprint::{Footprint, assert_clean, attached, check_clean};
+pub use listing::{ListedServer, ListedService, Listing};
 pub use log::Log;
 pub use manifests::Manifests;
 pub use pins::{Folder as PinFolder, reap_leftovers};

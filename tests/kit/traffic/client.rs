@@ -5,8 +5,10 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, anyhow, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 
+use super::sequence::{Sequence, SequenceCheck};
 use super::{DEADLINE, socket};
 use crate::namespace::Namespace;
 
@@ -53,6 +55,12 @@ impl fmt::Display for DialError {
 }
 
 impl std::error::Error for DialError {}
+
+impl From<io::Error> for DialError {
+    fn from(error: io::Error) -> Self {
+        Self::new(error, Duration::ZERO)
+    }
+}
 
 /// An attempt to connect.
 #[derive(Debug, Clone, Copy)]
@@ -173,6 +181,28 @@ impl Held {
             None => Ok(()),
             Some(at) => Err(DialError::Broken(format!("byte {at} of {} came back changed", payload.len()))),
         }
+    }
+
+    /// Sends this many bytes while it reads them back, as fast as both ends can, and closes. Returns the time it took.
+    pub fn stream_through(self, bytes: usize) -> anyhow::Result<Duration> {
+        let begin = Instant::now();
+        let mut sent = vec![0; bytes];
+        Sequence::default().fill(&mut sent);
+        let mut check = SequenceCheck::default();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (&self.stream).write_all(&sent));
+            let mut buffer = vec![0; 64 * 1024];
+            while check.offset() < bytes as u64 {
+                let count =
+                    (&self.stream).read(&mut buffer).with_context(|| format!("after byte {}", check.offset()))?;
+                ensure!(count > 0, "the server closed after byte {}", check.offset());
+                check.take(&buffer[..count])?;
+            }
+            writer.join().map_err(|_| anyhow!("the writer panicked"))?.context("writing")
+        })?;
+        let took = begin.elapsed();
+        self.close()?;
+        Ok(took)
     }
 
     /// Closes as a well-behaved client does and waits until the server has closed too: both FINs have passed.

@@ -45,6 +45,11 @@ impl UdpClient {
         Self::open(from, source, to, false)
     }
 
+    /// The same unconnected socket, talking to another address.
+    pub fn towards(&self, to: SocketAddr) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone()?, to, connected: false })
+    }
+
     fn open(from: &Namespace, source: Option<SocketAddr>, to: SocketAddr, connected: bool) -> io::Result<Self> {
         let any = match to {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

@@ -81,6 +81,35 @@ fn of_endpoints_that_terminate_only_those_count_that_still_serve_and_only_if_non
 }
 
 #[test]
+fn an_object_of_the_wrong_shape_is_told_and_costs_only_itself() {
+    let world = World::new(2);
+    let (a, odd) = (address("10.96.0.1:80"), address("10.96.0.2:80"));
+    let mut broken = service("odd", &["10.96.0.2"]);
+    broken["spec"]["ports"] = json!("none");
+    broken["metadata"]["annotations"] = json!(["not", "a", "map"]);
+    world.api().apply(broken.clone());
+    world.api().apply(slice("odd-1", "odd", &ready(&[2])));
+    world.api().apply(service("a", &["10.96.0.1"]));
+    world.api().apply(slice("a-1", "a", &ready(&[1])));
+    let agent = world.agent().start().unwrap();
+    assert_eq!(world.dial(a), Some(1));
+    let log = agent.log().text(0);
+    for told in [
+        "Service demo/odd: spec.ports: \"none\": must be a list",
+        "Service demo/odd: metadata.annotations: a list of 3: must be a map of texts",
+    ] {
+        assert_eq!(log.lines().filter(|line| line.contains(told)).count(), 1, "{told}:\n{log}");
+    }
+    world.api().apply(service("odd", &["10.96.0.2"]));
+    world.expect(odd, &[2]);
+    let mark = agent.log().len();
+    world.api().apply(broken);
+    let told = |line: &str| line.contains("spec.ports: \"none\": must be a list");
+    agent.wait_for_log(mark, "it to be told again", super::DEADLINE, told).unwrap();
+    assert_eq!((world.dial(a), world.dial(odd)), (Some(1), Some(2)), "what was right once stays");
+}
+
+#[test]
 fn services_that_are_none_of_ours_are_left_to_others() {
     let world = World::new(1);
     let to = address("10.96.0.1:80");

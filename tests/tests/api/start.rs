@@ -1,9 +1,10 @@
 //! An agent that starts programs nothing before it knows everything.
 
 use bpvs_tests::agent::Agent;
+use bpvs_tests::traffic::Dial;
 
 use super::objects::{ready, service, slice};
-use super::{COLLECTIONS, DEADLINE, World, address, unhurt};
+use super::{COLLECTIONS, DEADLINE, World, address, unhurt, until};
 
 fn told(agent: &Agent<'_>, mark: usize, text: &str) {
     agent.wait_for_log(mark, text, DEADLINE, |line| line.contains(text)).unwrap();
@@ -27,6 +28,43 @@ fn each_list_is_waited_for() {
         told(&agent, mark, "ready:");
         assert_eq!(world.dial(address("10.96.0.1:80")), Some(1));
     }
+}
+
+#[test]
+fn a_service_that_was_removed_before_a_restart_comes_back_with_its_connections() {
+    let world = World::new(1);
+    let to = address("10.96.0.1:80");
+    world.api().apply(service("a", &["10.96.0.1"]));
+    world.api().apply(slice("a-1", "a", &ready(&[1])));
+    let agent = world.agent().start().unwrap();
+    let mut held = Dial::new(&world.topology.clients[0].namespace, to).open().unwrap();
+    let listed = || agent.command(&["list"]).unwrap();
+    until("the connection is counted", || listed().contains("Masq    1      1          0"));
+    world.api().delete("Service", "demo", "a");
+    until("a is gone", || !listed().contains("10.96.0.1"));
+    agent.kill().unwrap();
+    agent.start().unwrap();
+    held.exchange(b"still here").unwrap();
+    world.api().apply(service("a", &["10.96.0.1"]));
+    until("a is back", || listed().contains("10.96.0.1"));
+    assert!(listed().contains("Masq    1      1          0"), "{}", listed());
+    held.exchange(b"and now").unwrap();
+    held.close().unwrap();
+}
+
+#[test]
+fn timeouts_given_at_a_start_hold_from_the_next_packet_on() {
+    let world = World::new(1);
+    world.api().apply(service("a", &["10.96.0.1"]));
+    world.api().apply(slice("a-1", "a", &ready(&[1])));
+    let agent = world.agent().argument("--sweep-interval=100ms").argument("--tcp-timeout=1s").start().unwrap();
+    // As a client that vanishes: nothing ends the connection but time.
+    let mut held = Dial::new(&world.topology.clients[0].namespace, address("10.96.0.1:80")).open().unwrap();
+    held.exchange(b"the last packet").unwrap();
+    let connections = || agent.command(&["connections"]).unwrap().matches("10.96.0.1:80").count();
+    assert_eq!(connections(), 1);
+    until("it has timed out", || connections() == 0);
+    held.reset().unwrap();
 }
 
 #[test]

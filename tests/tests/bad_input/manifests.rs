@@ -34,6 +34,10 @@ fn each_wrong_thing_is_told_with_place_field_value_and_rule_and_costs_only_itsel
             format!(":6 {object}metadata.annotations[bpvs.io/scheduler]: \"fastest\": must be one of rr, wrr, lc, wlc"),
         ),
         (
+            service("annotations: \"bpvs.io/scheduler: wlc\"", SPEC),
+            format!(":6 {object}metadata.annotations: \"bpvs.io/scheduler: wlc\": must be a map of texts"),
+        ),
+        (
             annotated("weights", "pod-a=-1"),
             format!("{object}metadata.annotations[bpvs.io/weights]: \"pod-a=-1\": {weights}"),
         ),

@@ -15,6 +15,7 @@
 //! | `twos` | how often twos picks whom |
 //! | `large` | services as large as can be |
 //! | `sweep` | expiry, recount, a full table |
+//! | `races` | two CPUs at one connection |
 
 mod edits;
 mod event;
@@ -22,6 +23,7 @@ mod histories;
 mod host;
 mod large;
 mod packets;
+mod races;
 mod random;
 mod recorded;
 mod sweep;

@@ -11,7 +11,7 @@ use bpvs_tests::{
 use lb_common::{
     address::Protocol,
     drops::Drop,
-    layout::{DestinationLoad, SweepResult},
+    layout::{Connection, DestinationLoad, SweepResult},
     scheduler::Scheduler,
 };
 use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
@@ -166,6 +166,23 @@ fn halves_of_a_connection_are_removed_and_their_count_is_found() -> Result<()> {
     let result = datapath.sweep(true)?;
     ensure!((result.expired, result.corrections) == (1, 1), "{result:?}");
     ensure!(total(&datapath, 512)? == (0, 0) && datapath.connections()?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_half_that_comes_while_the_sweep_runs_gets_its_time() -> Result<()> {
+    let mut datapath = datapath(false, Sizes::default(), 1)?;
+    establish(&datapath, false, 0)?;
+    let entries = datapath.connections()?;
+    let (request, (key, reply)) = match is_reply(&entries[0].1) {
+        true => (entries[1], entries[0]),
+        false => (entries[0], entries[1]),
+    };
+    datapath.remove_connection(request.0)?;
+    // The clock of a sweep stands while it runs, so that what comes meanwhile is from its future.
+    let last_seen = reply.last_seen + 1_000_000_000;
+    datapath.set_connection(key, Connection { last_seen, ..reply })?;
+    ensure!(datapath.sweep(false)?.orphans == 0, "its twin is about to be inserted");
     Ok(())
 }
 

@@ -11,8 +11,14 @@ use super::linker;
 use crate::{process, workspace};
 
 /// Programs that tests and demo call, and Debian's packages of them.
-const TOOLS: [(&str, &str); 5] =
-    [("ip", "iproute2"), ("tc", "iproute2"), ("bpftool", "bpftool"), ("ethtool", "ethtool"), ("nsenter", "util-linux")];
+const TOOLS: [(&str, &str); 6] = [
+    ("ip", "iproute2"),
+    ("tc", "iproute2"),
+    ("bpftool", "bpftool"),
+    ("ethtool", "ethtool"),
+    ("nsenter", "util-linux"),
+    ("nft", "nftables"),
+];
 
 /// What is here. `tools` asks for the programs that tests and demo call, too.
 pub(crate) fn look(tools: bool, packages: Packages) -> Result<Facts> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use Scheduler::{LeastConnection, RoundRobin, SourceHash};
 use lb_common::{
     address::Port,
-    layout::{Destination, DestinationSlot, Service, ServiceKey},
+    layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey},
     scheduler::{Scheduler, word::SchedulerWord},
 };
 use proptest::prelude::*;
@@ -26,6 +26,32 @@ fn two() -> Plan {
 
 fn key(last: u8) -> ServiceKey {
     Virtual::from(&frontend(last)).key()
+}
+
+#[test]
+fn a_service_removed_before_a_restart_comes_back_with_its_ids_if_connections_tell_its_name() {
+    let mut before = applied([&two()]);
+    before.store_mut().load_mut(3).unwrap().connections = DestinationLoad::ONE_ACTIVE;
+    before.apply(&plan([(1, service(SourceHash, &[(1, 1), (2, 2)]))]), Instant::now()).unwrap();
+    let store = before.store().clone();
+    let back = |names: &[(u32, ServiceKey)]| {
+        let mut after = writer(store.clone());
+        assert!(after.has_unnamed());
+        let named = after.name_removed(names.iter().copied());
+        after.apply(&two(), Instant::now()).unwrap();
+        assert_eq!(after.has_unnamed(), named == 0);
+        (named, after.store().service(&key(2)).unwrap().id, dump(after.store()).unwrap())
+    };
+    let (named, id, text) = back(&[(1, key(1)), (2, key(2)), (2, key(2)), (9, key(9))]);
+    assert_eq!((named, id), (1, 2));
+    assert!(text.contains("destination 3 10.1.0.1:8080 service=2 available weight=1 epoch=1 active=1"), "{text}");
+    // Nothing, a name that another service bears, two names, no name at all.
+    let odd = ServiceKey { protocol: 99, ..key(2) };
+    for names in [&[] as &[(u32, ServiceKey)], &[(2, key(1))], &[(2, key(2)), (2, key(3)), (2, key(2))], &[(2, odd)]] {
+        let (named, id, text) = back(names);
+        assert_eq!((named, id), (0, 3), "{names:?}");
+        assert!(text.contains("destination 3 10.1.0.1:8080 service=2 removed"), "{text}");
+    }
 }
 
 #[test]
