@@ -391,12 +391,13 @@ fn random() -> u64 {
 #[inline(never)]
 fn two_choices(service: &Service) -> u32 {
     let (set_base, length) = (service.set_base, service.set_length);
-    let mut total = Walk { state: Total::default(), set_base, length };
+    let mut total = Walk { state: Total::new(random()), set_base, length };
     repeat(length.div_ceil(STRIDE), total_step, &mut total);
-    if total.state.is_zero() {
+    let total = total.state.get();
+    if total == 0 {
         return 0;
     }
-    let mut walk = Walk { state: TwoChoices::new(total.state, [random(), random()]), set_base, length };
+    let mut walk = Walk { state: TwoChoices::new(total, [random(), random()]), set_base, length };
     repeat(length, choices_step, &mut walk);
     let [first, second] = walk.state.chosen().map(|slot| candidate(slot.destination, slot.weight));
     twos::better(&first, &second)

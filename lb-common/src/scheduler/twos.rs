@@ -9,43 +9,52 @@ use crate::layout::DestinationSlot;
 /// First scan: the weights of usable destinations together.
 ///
 /// IPVS sums them in 32 bits; beyond 2147483647 that overflows there, and is right here.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Total(u64);
+#[derive(Clone, Copy, Debug)]
+pub struct Total {
+    start: u64,
+    sum: u64,
+}
 
 impl Total {
+    /// A scan that has seen nothing. It counts up from `start`, which is any number: from one that a verifier does not
+    /// know, all states of a loop look alike to it; from 0 it would walk every step of the loop for itself.
+    #[inline(always)]
+    pub const fn new(start: u64) -> Self {
+        Self { start, sum: start }
+    }
+
     /// Shows the next destination in list order.
     #[inline(always)]
     pub const fn step(&mut self, slot: DestinationSlot, overloaded: bool) {
         if slot.weight > 0 && !overloaded {
-            self.0 = self.0.wrapping_add(slot.weight as u64);
+            self.sum = self.sum.wrapping_add(slot.weight as u64);
         }
     }
 
-    /// True if no destination is usable.
+    /// The weights together; 0 if no destination is usable.
     #[inline(always)]
-    pub const fn is_zero(self) -> bool {
-        self.0 == 0
+    pub const fn get(&self) -> u64 {
+        self.sum.wrapping_sub(self.start)
     }
 }
 
 /// Second scan: whom the draws fall on.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoChoices {
-    draws: [u64; 2],
-    passed: u64,
+    /// What is left of each draw when the weights of all that were shown are taken off.
+    rest: [i64; 2],
     chosen: [DestinationSlot; 2],
 }
 
 impl TwoChoices {
-    /// A scan that has seen nothing. `random` is any two numbers: each draw is one of them modulo the total + 1, so from
+    /// A scan that has seen nothing. `total` is [`Total::get`], from 1; `random` is any two numbers: each draw is one of them modulo the total + 1, so from
     /// 0 to the total with both ends, as in IPVS. The first destination therefore has one chance more than its weight.
     #[inline(always)]
-    pub const fn new(total: Total, random: [u64; 2]) -> Self {
-        let bound = total.0.wrapping_add(1);
+    pub const fn new(total: u64, random: [u64; 2]) -> Self {
         // Totals are below 2^46: the remainder of 64 random bits is uniform to one part in 2^18 or better.
-        let draws = if bound == 0 { [0; 2] } else { [random[0] % bound, random[1] % bound] };
+        let bound = total.saturating_add(1);
         let none = DestinationSlot { destination: 0, weight: 0 };
-        Self { draws, passed: 0, chosen: [none; 2] }
+        Self { rest: [(random[0] % bound) as i64, (random[1] % bound) as i64], chosen: [none; 2] }
     }
 
     /// Shows the next destination in list order.
@@ -54,11 +63,12 @@ impl TwoChoices {
         if slot.weight <= 0 || overloaded {
             return Flow::Continue;
         }
-        self.passed = self.passed.wrapping_add(slot.weight as u64);
-        if self.chosen[0].destination == 0 && self.draws[0] <= self.passed {
+        let weight = slot.weight as i64;
+        self.rest = [self.rest[0].wrapping_sub(weight), self.rest[1].wrapping_sub(weight)];
+        if self.chosen[0].destination == 0 && self.rest[0] <= 0 {
             self.chosen[0] = slot;
         }
-        if self.chosen[1].destination == 0 && self.draws[1] <= self.passed {
+        if self.chosen[1].destination == 0 && self.rest[1] <= 0 {
             self.chosen[1] = slot;
         }
         if self.chosen[0].destination != 0 && self.chosen[1].destination != 0 { Flow::Stop } else { Flow::Continue }
@@ -88,9 +98,10 @@ mod tests {
 
     fn chosen(weights: &[i32], random: [u64; 2]) -> [u32; 2] {
         let slots = || (1..).zip(weights).map(|(destination, &weight)| DestinationSlot { destination, weight });
-        let mut total = Total::default();
+        let mut total = Total::new(u64::MAX - 1);
         slots().for_each(|slot| total.step(slot, false));
-        let mut choices = TwoChoices::new(total, random);
+        assert_eq!(total.get(), weights.iter().map(|&weight| weight as u64).sum());
+        let mut choices = TwoChoices::new(total.get(), random);
         for slot in slots() {
             if choices.step(slot, false) == Flow::Stop {
                 break;

@@ -114,7 +114,7 @@ impl Service {
                 _ => usable,
             }),
             ports: read_ports(&spec.key("ports"), report, previous.map_or(&[], |service| &service.ports)),
-scheduler,
+            scheduler,
             flags: annotated
                 .and_then(|()| read_flags(&annotations.key(SCHEDULER_FLAGS_ANNOTATION), scheduler, report))
                 .unwrap_or_else(|Noted| previous.map_or_else(Default::default, |service| service.flags)),

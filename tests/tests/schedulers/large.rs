@@ -11,10 +11,11 @@ use bpvs_tests::{
     packets::{flags, verify},
 };
 use lb_common::{
-    address::Protocol,
+    address::{Address, Protocol},
     layout::{DestinationLoad, MAX_DESTINATIONS_PER_SERVICE},
     scheduler::{Scheduler, maglev},
 };
+use lb_userspace::datapath::MapStore;
 use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 
 use crate::{
@@ -133,8 +134,9 @@ fn mh_tries_every_cell_for_a_server_that_takes_connections() -> Result<()> {
     let service = datapath.service(&frontend)?.expect("the service is programmed");
     let cells = datapath.writer().store().slots(service.table_base, service.table_length)?;
     let (mut found, mut refused) = (0, 0);
-    for client in 0..300 {
-        let address = lb_common::address::Address::from(IpAddr::from(Ipv4Addr::from(0x0a32_0000 + client)));
+    // Far from each other: the offsets of neighbours hash the same numbers.
+    for client in (0..300).map(|client| client * 5_000) {
+        let address = Address::from(IpAddr::from(Ipv4Addr::from(0x0a32_0000 + client)));
         let walk = maglev::MaglevWalk::new(&address, 40_000, service.flags);
         let cell = |attempt| cells[walk.cell(attempt) as usize];
         if (0..maglev::MaglevWalk::MAX_PROBES).any(|attempt| cell(attempt).weight > 0) {

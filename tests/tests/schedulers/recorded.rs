@@ -40,7 +40,7 @@ impl<'a> Played<'a> {
         destinations.dedup();
         let mut played = Self {
             script,
-            datapath: Datapath::load(Sizes::default())?,
+            datapath: Datapath::load(Sizes { slots: 1 << 17, ..Sizes::default() })?,
             scheduler: Scheduler::from_name(&script.scheduler).context("a scheduler that bpvs does not have")?,
             destinations,
             servers: BTreeMap::new(),

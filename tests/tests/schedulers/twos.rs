@@ -101,13 +101,13 @@ impl Played {
 /// How many pairs of draws lead to each server, by the rule.
 fn expected(servers: &[Server]) -> Vec<u64> {
     let slots = || (1..).zip(servers).map(|(destination, server)| DestinationSlot { destination, weight: server.0 });
-    let mut total = Total::default();
+    let mut total = Total::new(0);
     slots().for_each(|slot| total.step(slot, false));
     let draws = 1 + servers.iter().map(|server| server.0 as u64).sum::<u64>();
     let mut ways = vec![0; servers.len()];
     for first in 0..draws {
         for second in 0..draws {
-            let mut choices = TwoChoices::new(total, [first, second]);
+            let mut choices = TwoChoices::new(total.get(), [first, second]);
             let _ = slots().find(|slot| choices.step(*slot, false) == Flow::Stop);
             let candidate = |slot: DestinationSlot| {
                 Candidate::new(slot.destination, slot.weight, &load(servers[slot.destination as usize - 1]))
