@@ -2,7 +2,7 @@
 
 use core::ffi::{c_long, c_void};
 
-use aya_ebpf::helpers::bpf_loop;
+use aya_ebpf::helpers::{bpf_get_prandom_u32, bpf_loop};
 use lb_common::{
     address::Address,
     layout::{DestinationLoad, DestinationSlot, Service},
@@ -10,8 +10,10 @@ use lb_common::{
         Scheduler,
         cursor::{RoundRobinWalk, WeightSteps, WeightedStep, WeightedWalk},
         hash,
+        maglev::MaglevWalk,
         scan::{Candidate, Flow, Rule, Scan},
         table::{self, Probe, SourceHashWalk},
+        twos::{self, Total, TwoChoices},
         word::SchedulerWord,
     },
 };
@@ -51,6 +53,10 @@ pub fn schedule(service: &Service, request: &Request) -> u32 {
         Scheduler::WeightedLeastConnection => scan(service, Rule::WeightedLeast).chosen(),
         Scheduler::ShortestExpectedDelay => scan(service, Rule::ExpectedDelay).chosen(),
         Scheduler::NeverQueue => scan(service, Rule::NeverQueue).chosen(),
+        Scheduler::Failover => scan(service, Rule::Failover).chosen(),
+        Scheduler::Overflow => scan(service, Rule::Overflow).chosen(),
+        Scheduler::Maglev => maglev(service, request),
+        Scheduler::TwoChoices => two_choices(service),
     }
 }
 
@@ -254,6 +260,40 @@ fn source_hash(service: &Service, request: &Request) -> u32 {
     state.destination
 }
 
+struct Maglev {
+    walk: MaglevWalk,
+    table_base: u32,
+    destination: u32,
+}
+
+unsafe extern "C" fn maglev_step(attempt: u32, state: *mut Maglev) -> c_long {
+    // SAFETY: as in `round_robin_step`.
+    let state = unsafe { &mut *state };
+    let slot = slot(state.table_base.wrapping_add(state.walk.cell(attempt)));
+    match state.walk.offer(slot, false) {
+        Probe::Next => 0,
+        Probe::Nothing => 1,
+        Probe::Take => {
+            state.destination = slot.destination;
+            1
+        }
+    }
+}
+
+#[inline(never)]
+fn maglev(service: &Service, request: &Request) -> u32 {
+    if service.table_length == 0 {
+        return 0;
+    }
+    let mut state = Maglev {
+        walk: MaglevWalk::new(&request.client, request.client_port as u16, service.flags),
+        table_base: service.table_base,
+        destination: 0,
+    };
+    repeat(MaglevWalk::MAX_PROBES, maglev_step, &mut state);
+    state.destination
+}
+
 struct LeastLoaded {
     scan: Scan,
     set_base: u32,
@@ -312,4 +352,54 @@ fn scan_set(service: &Service, rule: Rule) -> u64 {
     repeat(service.set_length.div_ceil(STRIDE), scan_step, &mut state);
     let relaxed = if state.scan.relaxed_exists() { Found::RELAXED } else { 0 };
     u64::from(state.scan.chosen()) | relaxed
+}
+
+/// A walk of twos over the set.
+struct Walk<T> {
+    state: T,
+    set_base: u32,
+    length: u32,
+}
+
+unsafe extern "C" fn total_step(chunk: u32, walk: *mut Walk<Total>) -> c_long {
+    // SAFETY: as in `round_robin_step`.
+    let walk = unsafe { &mut *walk };
+    for place in 0..STRIDE {
+        let index = chunk.wrapping_mul(STRIDE).wrapping_add(place);
+        if index >= walk.length {
+            return 1;
+        }
+        walk.state.step(slot(walk.set_base.wrapping_add(index)), false);
+    }
+    0
+}
+
+unsafe extern "C" fn choices_step(index: u32, walk: *mut Walk<TwoChoices>) -> c_long {
+    // SAFETY: as in `round_robin_step`.
+    let walk = unsafe { &mut *walk };
+    let slot = slot(walk.set_base.wrapping_add(index));
+    matches!(walk.state.step(slot, false), Flow::Stop).into()
+}
+
+/// 64 random bits.
+#[inline(always)]
+fn random() -> u64 {
+    // SAFETY: no argument, no effect but on the generator's own state.
+    let word = || u64::from(unsafe { bpf_get_prandom_u32() });
+    word() << 32 | word()
+}
+
+#[inline(never)]
+fn two_choices(service: &Service) -> u32 {
+    let (set_base, length) = (service.set_base, service.set_length);
+    let mut total = Walk { state: Total::new(random()), set_base, length };
+    repeat(length.div_ceil(STRIDE), total_step, &mut total);
+    let total = total.state.get();
+    if total == 0 {
+        return 0;
+    }
+    let mut walk = Walk { state: TwoChoices::new(total, [random(), random()]), set_base, length };
+    repeat(length, choices_step, &mut walk);
+    let [first, second] = walk.state.chosen().map(|slot| candidate(slot.destination, slot.weight));
+    twos::better(&first, &second)
 }

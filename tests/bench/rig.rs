@@ -101,13 +101,15 @@ impl Rig {
         scheduler: Scheduler,
         servers: impl Iterator<Item = SocketAddr>,
     ) -> Result<Served> {
+        // A server of ovf takes no more connections than its weight, and one: here they never end.
+        let base = if scheduler == Scheduler::Overflow { 1 << 24 } else { 1 };
         let destinations = servers
             .enumerate()
             // Weights differ, but each is within the reach of a few: a wrr with all weights equal is an rr.
             .map(|(number, server)| DesiredDestination {
                 address: server.ip(),
                 port: server.port(),
-                weight: 1 + (number % 4) as i32,
+                weight: base + (number % 4) as i32,
             })
             .collect();
         let key = Frontend { address: frontend.ip(), port: frontend.port(), protocol };

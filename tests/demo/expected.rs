@@ -1,7 +1,7 @@
 //! What IPVS does, to hold beside what bpvs did.
 //!
 //! For TCP over IPv4 it is what Linux IPVS was recorded to do. Where the answer hangs on an address that the recording
-//! did not have (dh's destination, IPv6) or on UDP, it is the tests' own model of IPVS, which gives the recorded
+//! did not have (dh's destination, mh's servers, IPv6) or on UDP, it is the tests' own model of IPVS, which gives the recorded
 //! answers for all that was recorded.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -64,9 +64,10 @@ impl Target for Model {
 
 /// The answers of IPVS to a script that talks to `destination`, and how they are known.
 pub(crate) fn answers(script: &Script, destination: IpAddr) -> Result<(Vec<Option<u32>>, &'static str)> {
-    if script.scheduler != "dh" {
-        return Ok((script.recorded(), "as IPVS answered"));
-    }
-    let answers = script.replay(&mut Model::new("dh", destination, true)?)?;
-    Ok((answers, "as IPVS hashes this address"))
+    let known = match script.scheduler.as_str() {
+        "dh" => "as IPVS hashes this address",
+        "mh" => "as IPVS hashes these servers",
+        _ => return Ok((script.recorded(), "as IPVS answered")),
+    };
+    Ok((script.replay(&mut Model::new(&script.scheduler, destination, true)?)?, known))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bpvs_tests::agent::Agent;
 
-use crate::schedulers::{HeldSet, TCP, addresses};
+use crate::schedulers::{HeldSet, RANDOM, TCP, addresses};
 use crate::screen::Screen;
 
 /// A change of a manifest shows within this time.
@@ -99,7 +99,7 @@ pub(crate) fn show(agent: &Agent<'_>, held: &HeldSet, screen: &mut Screen) -> Re
         service.text.lines().for_each(|line| screen.plain(line));
     }
     let mut wrong = Vec::new();
-    for scheduler in bpvs_tests::model::SCHEDULERS {
+    for scheduler in bpvs_tests::model::SCHEDULERS.into_iter().chain([RANDOM]) {
         let (v4, v6) = addresses(scheduler)?;
         for address in [v4, v6].map(|ip| SocketAddr::new(ip, TCP)) {
             let Some(service) = listing.service("TCP", address) else {

@@ -20,10 +20,17 @@ pub(crate) const UDP: u16 = 53;
 /// Source port of the first client of the first service, below the range that the kernel chooses from. Every connection
 /// of the demo has its own: two services share the servers, and a server cannot tell two connections from one port.
 const SOURCE: u16 = 20_000;
+/// Connections to the service of twos.
+const RANDOM_CONNECTIONS: u16 = 90;
+
+/// Its service is full at the end of its script: only connections that end make room.
+const FULL: &str = "ovf";
+/// Random by design: nothing was recorded, and no model says which server comes next.
+pub(crate) const RANDOM: &str = "twos";
 
 /// Place of a scheduler's Service among those of `examples/manifests`.
 fn place(scheduler: &str) -> Result<u16> {
-    let place = SCHEDULERS.iter().position(|name| *name == scheduler);
+    let place = SCHEDULERS.iter().chain([&RANDOM]).position(|name| *name == scheduler);
     place.map(|place| place as u16).with_context(|| format!("examples/manifests have no Service for {scheduler}"))
 }
 
@@ -62,6 +69,7 @@ pub(crate) fn run(topology: &Topology, agent: &Agent<'_>, screen: &mut Screen) -
         udp(topology, scheduler, screen)?;
         ipv6(topology, scheduler, screen, &mut held)?;
     }
+    random(topology, screen, &mut held)?;
     recorded_clients(topology, agent, &scripts, screen)?;
     node(topology, screen)?;
     Ok(held)
@@ -150,6 +158,27 @@ fn ipv6(topology: &Topology, scheduler: &str, screen: &mut Screen, held: &mut He
     Ok(())
 }
 
+/// twos: no order can be told beforehand, but twice the weights' connections spread by weight, nearly.
+fn random(topology: &Topology, screen: &mut Screen, held: &mut HeldSet) -> Result<()> {
+    let to = SocketAddr::new(addresses(RANDOM)?.0, TCP);
+    let client = &topology.clients[0];
+    let mut found = Vec::new();
+    for index in 0..RANDOM_CONNECTIONS {
+        let source = SocketAddr::new(client.v4.into(), SOURCE + 100 * place(RANDOM)? + index);
+        let connection = Dial::new(&client.namespace, to).source(source).open();
+        let connection = connection.with_context(|| format!("connecting to {to}"))?;
+        found.push(Some(connection.server.into()));
+        held.push((to, connection));
+    }
+    let count = |server: u32| found.iter().filter(|answer| **answer == Some(server)).count();
+    // The heaviest has a third of the weight, the lightest a fifteenth: 30 and 6 expected. With so many connections
+    // open the less loaded of two draws keeps them close to it.
+    let right = (1..5).all(|server| count(server) > 0) && count(5) > count(1);
+    let what = format!("twos   TCP {} of {RANDOM_CONNECTIONS}, at random by weight 1 2 3 4 5", counts(&found));
+    screen.check(right, &what);
+    Ok(())
+}
+
 /// sh once more, from the twenty clients that were recorded: another scheduler's row cannot show that it spreads.
 fn recorded_clients(topology: &Topology, agent: &Agent<'_>, scripts: &[Script], screen: &mut Screen) -> Result<()> {
     let many = |script: &&Script| {
@@ -166,7 +195,7 @@ fn recorded_clients(topology: &Topology, agent: &Agent<'_>, scripts: &[Script], 
     for step in &script.steps {
         // Other ports than the first run's, whose connections are still open.
         let Step::Open { client, .. } = step else { continue };
-        let source = SocketAddr::new(*client, SOURCE + 1000);
+        let source = SocketAddr::new(*client, SOURCE + 2000);
         let connection = Dial::new(from, to).source(source).open().with_context(|| format!("{source} to {to}"))?;
         found.push(Some(connection.server.into()));
         connection.close()?;
@@ -178,9 +207,12 @@ fn recorded_clients(topology: &Topology, agent: &Agent<'_>, scripts: &[Script], 
 
 fn node(topology: &Topology, screen: &mut Screen) -> Result<()> {
     let mut failed = Vec::new();
-    for scheduler in SCHEDULERS {
+    let all = SCHEDULERS.into_iter().filter(|scheduler| *scheduler != FULL).chain([RANDOM]);
+    let mut sent = 0;
+    for scheduler in all {
         let (v4, v6) = addresses(scheduler)?;
         for address in [v4, v6] {
+            sent += 3;
             let to = SocketAddr::new(address, TCP);
             let from = &topology.node.namespace;
             let mut named = true;
@@ -202,7 +234,7 @@ fn node(topology: &Topology, screen: &mut Screen) -> Result<()> {
             }
         }
     }
-    let what = format!("60 requests of the node itself, TCP and UDP, IPv4 and IPv6: {} failed", failed.len());
+    let what = format!("{sent} requests of the node itself, TCP and UDP, IPv4 and IPv6: {} failed", failed.len());
     screen.check(failed.is_empty(), &what);
     for line in failed.iter().take(5) {
         screen.plain(line);

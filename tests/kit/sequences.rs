@@ -1,6 +1,6 @@
 //! Recorded answers of Linux IPVS (`tests/data/ipvs-sequences.txt`), and their replay against anything that balances.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -11,6 +11,7 @@ const RECORDED: &str = include_str!("../data/ipvs-sequences.txt");
 pub const WEIGHTS: [i32; 5] = [1, 2, 3, 4, 5];
 
 const CLIENTS: &str = "10.10.0.2";
+const SERVER_PORT: u16 = 8080;
 const DESTINATIONS: &str = "10.97.0.4";
 
 /// One line: a scheduler, the steps, and what IPVS answered.
@@ -18,6 +19,8 @@ const DESTINATIONS: &str = "10.97.0.4";
 pub struct Script {
     /// IPVS's name of the scheduler.
     pub scheduler: String,
+    /// Port of the servers, as they were configured; 0 for "the same as the client asked for".
+    pub server_port: u16,
     /// The steps in order.
     pub steps: Vec<Step>,
     /// Its line number in the file.
@@ -69,6 +72,11 @@ pub trait Target {
 }
 
 impl Script {
+    /// Where a server of this number listened. Only mh's answers depend on it.
+    pub fn server(&self, number: u32) -> SocketAddr {
+        SocketAddr::new(Ipv4Addr::new(10, 20, number as u8, 2).into(), self.server_port)
+    }
+
     /// Runs the script; the answers, one per open.
     pub fn replay(&self, target: &mut impl Target) -> Result<Vec<Option<u32>>> {
         let mut answers = Vec::new();
@@ -143,14 +151,16 @@ fn script(text: &str, line: usize) -> Result<Script> {
     let mut head = head.split_whitespace();
     let scheduler = head.next().context("no scheduler before ` : `")?.to_owned();
     let (mut clients, mut destinations) = (addresses(CLIENTS)?, addresses(DESTINATIONS)?);
+    let mut server_port = SERVER_PORT;
     for option in head {
         match option.split_once('=') {
             Some(("clients", list)) => clients = addresses(list)?,
             Some(("destinations", list)) => destinations = addresses(list)?,
-            _ => bail!("unknown option `{option}`: there are clients=LIST and destinations=LIST"),
+            Some(("server-port", port)) => server_port = port.parse().with_context(|| option.to_owned())?,
+            _ => bail!("unknown option `{option}`: there are clients=LIST, destinations=LIST and server-port=PORT"),
         }
     }
-    let mut script = Script { scheduler, steps: Vec::new(), line };
+    let mut script = Script { scheduler, server_port, steps: Vec::new(), line };
     let mut opens = 0;
     for word in steps.split_whitespace() {
         let step = if word == "|" {
@@ -209,9 +219,8 @@ fn addresses(list: &str) -> Result<Vec<IpAddr>> {
                 (first, u32::from(high - low) + 1)
             }
         };
-        let first: std::net::Ipv4Addr =
-            first.parse().with_context(|| format!("`{part}` is no IPv4 address or range"))?;
-        all.extend((0..count).map(|n| IpAddr::from(std::net::Ipv4Addr::from(u32::from(first) + n))));
+        let first: Ipv4Addr = first.parse().with_context(|| format!("`{part}` is no IPv4 address or range"))?;
+        all.extend((0..count).map(|n| IpAddr::from(Ipv4Addr::from(u32::from(first) + n))));
     }
     Ok(all)
 }
@@ -247,6 +256,7 @@ mod tests {
             ("rr 1 2 3", "no ` : `"),
             (" : 1", "no scheduler"),
             ("rr client=1.2.3.4 : 1", "unknown option `client=1.2.3.4`"),
+            ("rr server-port=x : 1", "server-port=x"),
             ("rr clients=1.2.3 : 1", "`1.2.3` is no IPv4 address"),
             ("rr clients=1.2.3.4-3 : 1", "ends before it begins"),
             ("rr clients=1.2.3.4-5 : 1 1 1", "only 2 addresses for open 2"),

@@ -93,7 +93,7 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
             "id version scheduler flags set_base set_length table_base table_length max_weight weight_step started pad",
         ),
         "destination_slots" => Some("destination weight"),
-        "destinations" => Some("address port flags service epoch weight"),
+        "destinations" => Some("address port flags service epoch weight last_weight pad"),
         "destination_load" => Some("connections remote_active changes"),
         "destination_traffic" | "service_retired" => Some("connections in_packets out_packets in_bytes out_bytes"),
         "connections" => {

@@ -18,7 +18,7 @@ pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SocketConnection, Socket
 pub use sweep::{Recount, SweepResult};
 
 /// Version of all layouts in this file together. Kept in the `settings` map; an agent refuses maps of another version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Highest number of destinations in one service. A load-time setting may lower it, never raise it: positions are
 /// held in 16 bits ([`SchedulerWord`](crate::scheduler::word::SchedulerWord)).
@@ -56,9 +56,9 @@ pub struct Service {
     pub set_base: u32,
     /// Destinations in the set, 0 to [`MAX_DESTINATIONS_PER_SERVICE`].
     pub set_length: u32,
-    /// First slot of the scheduler's table in `destination_slots` (sh, dh); otherwise 0.
+    /// First slot of the scheduler's table in `destination_slots` (sh, dh, mh); otherwise 0.
     pub table_base: u32,
-    /// Slots in the table: 256 for sh and dh, or 0 when there is none.
+    /// Slots in the table: 256 for sh and dh, 4093 for mh, or 0 when there is none.
     pub table_length: u32,
     /// wrr: `max weight - (gcd - 1)`, IPVS's `mw`.
     pub max_weight: i32,
@@ -70,9 +70,10 @@ pub struct Service {
     pub pad: u16,
 }
 
-/// [`Service::flags`]: hash the source port too (`sh-port`).
+/// [`Service::flags`]: hash the source port too (`sh-port`, `mh-port`).
 pub const SERVICE_HASH_PORT: u8 = 1 << 0;
-/// [`Service::flags`]: take another server when the hashed one is unusable (`sh-fallback`).
+/// [`Service::flags`]: take another server when the hashed one is unusable (`sh-fallback`,
+/// `mh-fallback`).
 pub const SERVICE_HASH_FALLBACK: u8 = 1 << 1;
 
 /// Value of `destination_slots`: a place in a destination set or in a scheduler's table. The weight stands here, not
@@ -102,6 +103,11 @@ pub struct Destination {
     pub epoch: u32,
     /// Weight in the newest version of the service, for observers. Schedulers read [`DestinationSlot::weight`].
     pub weight: i32,
+    /// IPVS's `last_weight`: the weight that the destination was added with, then the last one above 0. mh's table
+    /// follows from it, so that a server that drains keeps its cells. No program reads it; a restarted agent does.
+    pub last_weight: i32,
+    /// Always 0.
+    pub pad: u32,
 }
 
 /// [`Destination::flags`]: in its service's set. Cleared when removed, while connections may still refer to it.

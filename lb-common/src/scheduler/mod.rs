@@ -4,17 +4,20 @@
 //!
 //! - **cursor** ([`cursor`]: rr, wrr): a position in the list that moves on, kept in one 64-bit
 //!   [`word`] per service and advanced by compare-and-swap;
-//! - **scan** ([`scan`]: lc, wlc, sed, nq, and the least-loaded half of lblc and lblcr): a small state that is shown
-//!   every destination in list order; the loop is the caller's (`bpf_loop` in BPF, an iterator on the host);
-//! - **table** ([`table`]: sh, dh): built by user space, indexed by a hash.
+//! - **scan** ([`scan`]: lc, wlc, sed, nq, fo, ovf, and the least-loaded half of lblc and lblcr; [`twos`], which scans
+//!   twice): a small state that is shown every destination in list order; the loop is the caller's (`bpf_loop` in BPF, an
+//!   iterator on the host);
+//! - **table** ([`table`]: sh, dh; [`maglev`]: mh): built by user space, indexed by a hash.
 //!
 //! List order is IPVS's everywhere: position 0 is the head, the newest destination.
 
 pub mod cursor;
 pub mod hash;
 pub mod locality;
+pub mod maglev;
 pub mod scan;
 pub mod table;
+pub mod twos;
 pub mod word;
 
 /// A scheduler, by the number that [`Service::scheduler`](crate::layout::Service::scheduler) holds.
@@ -41,11 +44,19 @@ pub enum Scheduler {
     ShortestExpectedDelay = 9,
     /// Never queue (`ip_vs_nq.c`).
     NeverQueue = 10,
+    /// Weighted failover (`ip_vs_fo.c`).
+    Failover = 11,
+    /// Weighted overflow (`ip_vs_ovf.c`).
+    Overflow = 12,
+    /// Maglev hashing (`ip_vs_mh.c`).
+    Maglev = 13,
+    /// The power of two random choices (`ip_vs_twos.c`).
+    TwoChoices = 14,
 }
 
 impl Scheduler {
     /// All schedulers, in the order that the documentation lists them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::RoundRobin,
         Self::WeightedRoundRobin,
         Self::LeastConnection,
@@ -56,6 +67,10 @@ impl Scheduler {
         Self::SourceHash,
         Self::ShortestExpectedDelay,
         Self::NeverQueue,
+        Self::Failover,
+        Self::Overflow,
+        Self::Maglev,
+        Self::TwoChoices,
     ];
 
     /// The name that `ipvsadm -s` takes.
@@ -71,12 +86,32 @@ impl Scheduler {
             Self::SourceHash => "sh",
             Self::ShortestExpectedDelay => "sed",
             Self::NeverQueue => "nq",
+            Self::Failover => "fo",
+            Self::Overflow => "ovf",
+            Self::Maglev => "mh",
+            Self::TwoChoices => "twos",
         }
     }
 
     /// The scheduler that `ipvsadm -s` calls by this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scheduler| scheduler.name() == name)
+    }
+
+    /// The names that `ipvsadm -b` has for this scheduler's flags: of
+    /// [`SERVICE_HASH_PORT`](crate::layout::SERVICE_HASH_PORT), then of
+    /// [`SERVICE_HASH_FALLBACK`](crate::layout::SERVICE_HASH_FALLBACK). Only sh and mh heed them.
+    pub const fn flag_names(self) -> [&'static str; 2] {
+        match self {
+            Self::SourceHash => ["sh-port", "sh-fallback"],
+            Self::Maglev => ["mh-port", "mh-fallback"],
+            _ => ["flag-2", "flag-1"],
+        }
+    }
+
+    /// True for the schedulers that heed flags.
+    pub const fn has_flags(self) -> bool {
+        matches!(self, Self::SourceHash | Self::Maglev)
     }
 
     /// The scheduler with this number.
@@ -93,6 +128,10 @@ impl Scheduler {
             8 => Self::SourceHash,
             9 => Self::ShortestExpectedDelay,
             10 => Self::NeverQueue,
+            11 => Self::Failover,
+            12 => Self::Overflow,
+            13 => Self::Maglev,
+            14 => Self::TwoChoices,
             _ => return None,
         })
     }

@@ -1,4 +1,4 @@
-//! lc, wlc, sed, nq, and the scans of lblc and lblcr: a small state that is shown every destination in list order.
+//! lc, wlc, sed, nq, fo, ovf, and the scans of lblc and lblcr: a small state that is shown every destination in list order.
 //!
 //! Products of a load and a weight are taken in 64 bits, as IPVS does; loads are IPVS's signed 32-bit values.
 
@@ -72,6 +72,10 @@ pub enum Rule {
     ExpectedDelay = 2,
     /// First idle, else smallest expected delay (`ip_vs_nq.c`).
     NeverQueue = 3,
+    /// Highest weight, whatever the load (`ip_vs_fo.c`).
+    Failover = 4,
+    /// Highest weight of those with at most as many active connections as weight (`ip_vs_ovf.c`).
+    Overflow = 5,
 }
 
 impl Rule {
@@ -85,6 +89,8 @@ impl Rule {
             }
             Scheduler::ShortestExpectedDelay => Self::ExpectedDelay,
             Scheduler::NeverQueue => Self::NeverQueue,
+            Scheduler::Failover => Self::Failover,
+            Scheduler::Overflow => Self::Overflow,
             _ => return None,
         })
     }
@@ -118,7 +124,12 @@ impl Scan {
         if !candidate.usable() {
             return Flow::Continue;
         }
+        // A server that is exactly full takes one more, as in IPVS.
+        if matches!(self.rule, Rule::Overflow) && candidate.active as i64 > candidate.weight as i64 {
+            return Flow::Continue;
+        }
         let cost = match self.rule {
+            Rule::Failover | Rule::Overflow => 0,
             Rule::Least | Rule::WeightedLeast => candidate.overhead(),
             Rule::ExpectedDelay | Rule::NeverQueue => candidate.expected_delay(),
         };
@@ -129,6 +140,7 @@ impl Scan {
         let better = self.best_destination == 0
             || match self.rule {
                 Rule::Least => (cost as u32) < self.best_cost as u32,
+                Rule::Failover | Rule::Overflow => candidate.weight > self.best_weight,
                 _ => self.best_cost as i64 * candidate.weight as i64 > cost as i64 * self.best_weight as i64,
             };
         if better {

@@ -61,11 +61,13 @@ fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
         .map(|row| DesiredDestination { address: row.address, port: row.port, weight: row.weight })
         .collect();
     destinations.sort();
+    let scheduler = Scheduler::from_name(row.scheduler)?;
+    let [port, fallback] = scheduler.flag_names();
     let desired = DesiredService {
         origin: "programmed by an earlier agent".to_owned(),
-        scheduler: Scheduler::from_name(row.scheduler)?,
-        hash_port: row.scheduler_flags.contains(&"sh-port"),
-        hash_fallback: row.scheduler_flags.contains(&"sh-fallback"),
+        scheduler,
+        hash_port: row.scheduler_flags.contains(&port),
+        hash_fallback: row.scheduler_flags.contains(&fallback),
         destinations,
     };
     Some((frontend, desired))

@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn wrong_values_are_refused_with_what_is_allowed() {
         for (arguments, expected) in [
-            (["--scheduler", "fastest"], "rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq"),
+            (["--scheduler", "fastest"], "rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, twos"),
             (["--sweep-interval", "1d"], "ms, s, m or h"),
             (["--sweep-interval", "5"], "ms, s, m or h"),
             (["--sweep-interval", ""], "value"),

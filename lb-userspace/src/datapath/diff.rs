@@ -52,7 +52,7 @@ pub(super) fn diff(published: &[Member], desired: &DesiredService) -> Diff {
                 if weight != member.weight {
                     changed.insert(member.server, (member.weight, weight));
                 }
-                kept.push(Member { weight, ..*member });
+                kept.push(member.edited(weight));
             }
             None => {
                 result.edits.push(Edit::Delete { position: kept.len() as u32, weight: member.weight });
@@ -63,7 +63,8 @@ pub(super) fn diff(published: &[Member], desired: &DesiredService) -> Diff {
     result.edits.extend(changed.into_values().map(|(from, to)| Edit::Weight { from, to }));
     result.edits.extend(wanted.values().map(|&weight| Edit::Add { weight }));
     result.added = wanted.len();
-    result.list = wanted.into_iter().rev().map(|(server, weight)| Member { server, id: 0, weight }).collect();
+    let new = |(server, weight)| Member { server, id: 0, weight, last_weight: weight };
+    result.list = wanted.into_iter().rev().map(new).collect();
     result.list.append(&mut kept);
     result
 }
@@ -173,7 +174,9 @@ mod tests {
     }
 
     fn list(members: &[(u8, i32)]) -> Vec<Member> {
-        members.iter().map(|&(last, weight)| Member { server: server(last), id: last.into(), weight }).collect()
+        let member =
+            |&(last, weight): &(u8, i32)| Member { server: server(last), id: last.into(), weight, last_weight: weight };
+        members.iter().map(member).collect()
     }
 
     fn desired(members: &[(u8, i32)]) -> DesiredService {
@@ -205,6 +208,19 @@ mod tests {
         let expected = [(6, 0, 6), (3, 0, 3), (1, 1, 1), (4, 4, 6), (2, 2, 7)];
         assert_eq!(order, expected.map(|(last, id, weight)| (server(last), id, weight)));
         assert_eq!((diff.removed, diff.added), (list(&[(5, 1)]), 2));
+    }
+
+    #[test]
+    fn the_last_weight_above_0_stays_until_a_destination_is_added_anew() {
+        let mut published = list(&[(1, 3), (2, 0)]);
+        let mut step = |weights: &[(u8, i32)]| {
+            published = diff(&published, &desired(weights)).list;
+            published.iter().map(|member| (member.weight, member.last_weight)).collect::<Vec<_>>()
+        };
+        assert_eq!(step(&[(1, 0), (2, 0)]), [(0, 3), (0, 0)]);
+        assert_eq!(step(&[(1, 0), (2, 5)]), [(0, 3), (5, 5)]);
+        assert_eq!(step(&[(2, 0)]), [(0, 5)]);
+        assert_eq!(step(&[(1, 0), (2, 0)]), [(0, 0), (0, 5)]);
     }
 
     #[test]

@@ -104,7 +104,7 @@ pub fn outline(store: &impl MapStore) -> Result<String, StoreError> {
     for (key, value) in sorted(store)? {
         let _ = write!(text, "{} {}", Name(&key), SchedulerName(value.scheduler));
         if value.flags != 0 {
-            let _ = write!(text, " ({})", Flags(value.flags));
+            let _ = write!(text, " ({})", Flags(&value));
         }
         text.push(':');
         match store.slots(value.set_base, value.set_length) {
@@ -179,12 +179,13 @@ impl fmt::Display for SchedulerName {
     }
 }
 
-struct Flags(u8);
+struct Flags<'a>(&'a Service);
 
-impl fmt::Display for Flags {
+impl fmt::Display for Flags<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = [(SERVICE_HASH_PORT, "sh-port"), (SERVICE_HASH_FALLBACK, "sh-fallback")];
-        let set: Vec<&str> = names.into_iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| name).collect();
+        let names = Scheduler::from_number(self.0.scheduler).map_or(["flag-2", "flag-1"], Scheduler::flag_names);
+        let names = [SERVICE_HASH_PORT, SERVICE_HASH_FALLBACK].into_iter().zip(names);
+        let set: Vec<&str> = names.filter(|(bit, _)| self.0.flags & bit != 0).map(|(_, name)| name).collect();
         f.write_str(if set.is_empty() { "-".to_owned() } else { set.join(",") }.as_str())
     }
 }
@@ -193,8 +194,8 @@ struct Fields<'a>(&'a Service);
 
 impl fmt::Display for Fields<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Service { id, version, scheduler, flags, set_base, set_length, .. } = *self.0;
-        let (scheduler, flags) = (SchedulerName(scheduler), Flags(flags));
+        let Service { id, version, scheduler, set_base, set_length, .. } = *self.0;
+        let (scheduler, flags) = (SchedulerName(scheduler), Flags(self.0));
         write!(f, "id={id} version={version} scheduler={scheduler} flags={flags} set={set_base}+{set_length} ")?;
         let Service { table_base, table_length, max_weight, weight_step, .. } = *self.0;
         match table_length {

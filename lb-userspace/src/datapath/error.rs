@@ -22,6 +22,21 @@ pub enum ApplyError {
         /// The limit.
         limit: u32,
     },
+    /// More destinations than cells of mh's table.
+    #[error(
+        "{origin} ({service}): {count} destinations, but mh serves at most {cells}, the cells of its table: name fewer, or \
+         another scheduler (sh has no such limit)"
+    )]
+    TooManyForTable {
+        /// The object that asked.
+        origin: String,
+        /// The frontend.
+        service: Virtual,
+        /// Destinations asked for.
+        count: usize,
+        /// The limit.
+        cells: usize,
+    },
     /// No run of slots is long enough.
     #[error(
         "{origin} ({service}): needs {needed} destination slots in a row; {free} of {total} are free, {longest} in a \

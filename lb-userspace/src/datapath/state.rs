@@ -10,7 +10,7 @@ use std::{
 use lb_common::{
     address::{Address, Port, Protocol},
     layout::{DESTINATION_AVAILABLE, Destination, DestinationSlot, Service, ServiceKey},
-    scheduler::{Scheduler, table},
+    scheduler::{Scheduler, maglev, table},
 };
 
 use super::{DesiredDestination, DesiredService, Frontend, allocate::Run, word::WordLog};
@@ -65,14 +65,16 @@ pub(super) struct Server {
 
 impl Server {
     /// The destination's record in the map.
-    pub(super) fn record(&self, service: u32, epoch: u32, weight: i32) -> Destination {
+    pub(super) fn record(&self, service: u32, epoch: u32, member: &Member) -> Destination {
         Destination {
             address: Address::from(self.address),
             port: Port::new(self.port),
             flags: DESTINATION_AVAILABLE,
             service,
             epoch,
-            weight,
+            weight: member.weight,
+            last_weight: member.last_weight,
+            pad: 0,
         }
     }
 }
@@ -95,6 +97,26 @@ pub(super) struct Member {
     pub(super) server: Server,
     pub(super) id: u32,
     pub(super) weight: i32,
+    /// [`Destination::last_weight`].
+    pub(super) last_weight: i32,
+}
+
+impl Member {
+    /// A member as it stands in the maps. The slot is what is published; the record may be newer, where a writer was
+    /// stopped, and is asked only for what the slot does not say.
+    pub(super) fn restored(slot: &DestinationSlot, record: &Destination) -> Self {
+        let last_weight = if slot.weight == 0 { record.last_weight } else { slot.weight };
+        Self { server: Server::from(record), id: slot.destination, weight: slot.weight, last_weight }
+    }
+
+    /// The weight is edited to this one.
+    pub(super) fn edited(self, weight: i32) -> Self {
+        Self { weight, last_weight: if weight == 0 { self.last_weight } else { weight }, ..self }
+    }
+
+    fn slot(&self) -> DestinationSlot {
+        DestinationSlot { destination: self.id, weight: self.weight }
+    }
 }
 
 /// A service id in use: published, or removed while its destinations drain.
@@ -137,19 +159,31 @@ pub(super) struct Draining {
 
 /// The slots that hold a list.
 pub(super) fn slots(list: &[Member]) -> Vec<DestinationSlot> {
-    list.iter().map(|member| DestinationSlot { destination: member.id, weight: member.weight }).collect()
+    list.iter().map(Member::slot).collect()
 }
 
-/// The table that a scheduler needs beside its set. An empty set has none: there is nothing to find in it.
-pub(super) fn table(scheduler: Option<Scheduler>, set: &[DestinationSlot]) -> Option<Vec<DestinationSlot>> {
+/// The table that a scheduler needs beside its set. An empty set has none, nor has mh where no weight was ever above 0:
+/// there is nothing to find in it.
+pub(super) fn table(scheduler: Option<Scheduler>, list: &[Member]) -> Option<Vec<DestinationSlot>> {
     let mut cells = [DestinationSlot::default(); table::TABLE_LENGTH];
     match scheduler {
-        _ if set.is_empty() => return None,
-        Some(Scheduler::SourceHash) => table::fill_source_hash(set, &mut cells),
-        Some(Scheduler::DestinationHash) => table::fill_destination_hash(set, &mut cells),
+        _ if list.is_empty() => return None,
+        Some(Scheduler::SourceHash) => table::fill_source_hash(&slots(list), &mut cells),
+        Some(Scheduler::DestinationHash) => table::fill_destination_hash(&slots(list), &mut cells),
+        Some(Scheduler::Maglev) => return maglev_table(list),
         _ => return None,
     }
     Some(cells.to_vec())
+}
+
+fn maglev_table(list: &[Member]) -> Option<Vec<DestinationSlot>> {
+    let claim = |member: &Member| {
+        let (address, port) = (Address::from(member.server.address), Port::new(member.server.port));
+        maglev::Claim::new(member.slot(), &address, port, member.last_weight)
+    };
+    let mut cells = [DestinationSlot::default(); maglev::TABLE_LENGTH];
+    let mut claims: Vec<_> = list.iter().map(claim).collect();
+    maglev::fill(&mut claims, &mut cells).then(|| cells.to_vec())
 }
 
 /// True for the schedulers that have a place in the list.

@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use lb_common::{layout::Service, scheduler::Scheduler};
+use lb_common::{
+    layout::Service,
+    scheduler::{Scheduler, maglev},
+};
 
 use super::{
     ApplyError, DesiredService, MapStore, Summary, Writer,
@@ -26,6 +29,11 @@ impl<S: MapStore> Writer<S> {
         if desired.destinations.len() > limit as usize {
             let (origin, count) = (desired.origin.clone(), desired.destinations.len());
             return Err(ApplyError::TooManyDestinations { origin, service, count, limit });
+        }
+        let cells = maglev::TABLE_LENGTH;
+        if desired.scheduler == Scheduler::Maglev && desired.destinations.len() > cells {
+            let (origin, count) = (desired.origin.clone(), desired.destinations.len());
+            return Err(ApplyError::TooManyForTable { origin, service, count, cells });
         }
         let id = self.service_id(service, desired)?;
         let state = self.services.entry(id).or_default();

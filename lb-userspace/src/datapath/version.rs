@@ -84,7 +84,7 @@ impl<S: MapStore> Writer<S> {
         }
         let mut new_table = None;
         if !same_list || scheduler != Some(desired.scheduler) {
-            let cells = table(Some(desired.scheduler), &new_set).unwrap_or_default();
+            let cells = table(Some(desired.scheduler), &diff.list).unwrap_or_default();
             let run = self.take(&cells, service, desired).inspect_err(|_| {
                 set.iter().flatten().for_each(|&run| self.arena.give_back(run));
             })?;
@@ -135,7 +135,7 @@ impl<S: MapStore> Writer<S> {
                 writes.push(Write::ResetTraffic { destination: member.id });
             }
             let epoch = if new { record.epoch.wrapping_add(1) } else { record.epoch };
-            let value = member.server.record(id, epoch, member.weight);
+            let value = member.server.record(id, epoch, member);
             if record != value {
                 writes.push(Write::Destination { id: member.id, value });
             }

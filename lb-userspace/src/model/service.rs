@@ -1,5 +1,6 @@
 //! Services.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use lb_common::address::Protocol;
@@ -56,10 +57,27 @@ pub struct ServicePort {
 /// What `bpvs.io/scheduler-flags` states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerFlags {
-    /// `sh-port`: hash the source port too.
+    /// Whose flags they are: sh's or mh's. `None` if there are none.
+    pub scheduler: Option<Scheduler>,
+    /// `sh-port`, `mh-port`: hash the source port too.
     pub hash_port: bool,
-    /// `sh-fallback`: take another destination when the hashed one is unusable.
+    /// `sh-fallback`, `mh-fallback`: take another destination when the hashed one is unusable.
     pub hash_fallback: bool,
+}
+
+impl SchedulerFlags {
+    /// True if they are this scheduler's flags, or none.
+    pub fn belong_to(&self, scheduler: Scheduler) -> bool {
+        self.scheduler.is_none_or(|own| own == scheduler)
+    }
+}
+
+impl fmt::Display for SchedulerFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.scheduler.map_or([""; 2], Scheduler::flag_names);
+        let set = [self.hash_port, self.hash_fallback].into_iter().zip(names).filter(|(set, _)| *set);
+        f.write_str(&set.map(|(_, name)| name).collect::<Vec<_>>().join(","))
+    }
 }
 
 impl Service {
@@ -82,6 +100,9 @@ impl Service {
         let _told = metadata.key("labels").entries(report);
         let served = served(&spec, report) && !metadata.key("labels").key(SERVICE_PROXY_LABEL).stated();
         let addresses = if served { read_addresses(&spec, report) } else { Ok(Vec::new()) };
+        let scheduler = annotated
+            .and_then(|()| read_scheduler(&annotations.key(SCHEDULER_ANNOTATION), report))
+            .unwrap_or_else(|Noted| previous.and_then(|service| service.scheduler));
         Some(Self {
             namespace: object.key.namespace.clone(),
             name: object.key.name.clone(),
@@ -93,11 +114,9 @@ impl Service {
                 _ => usable,
             }),
             ports: read_ports(&spec.key("ports"), report, previous.map_or(&[], |service| &service.ports)),
-            scheduler: annotated
-                .and_then(|()| read_scheduler(&annotations.key(SCHEDULER_ANNOTATION), report))
-                .unwrap_or_else(|Noted| previous.and_then(|service| service.scheduler)),
+            scheduler,
             flags: annotated
-                .and_then(|()| read_flags(&annotations.key(SCHEDULER_FLAGS_ANNOTATION), report))
+                .and_then(|()| read_flags(&annotations.key(SCHEDULER_FLAGS_ANNOTATION), scheduler, report))
                 .unwrap_or_else(|Noted| previous.map_or_else(Default::default, |service| service.flags)),
             weights: {
                 let none = Weights::default();
@@ -244,19 +263,37 @@ fn read_scheduler(field: &Field<'_>, report: &mut Report<'_>) -> Result<Option<S
     }
 }
 
-fn read_flags(field: &Field<'_>, report: &mut Report<'_>) -> Result<SchedulerFlags, Noted> {
-    let allowed = "must be sh-port, sh-fallback or both, separated by a comma";
+/// The flags, which must be of one scheduler, and of the one that is stated, if one is.
+fn read_flags(
+    field: &Field<'_>,
+    scheduler: Option<Scheduler>,
+    report: &mut Report<'_>,
+) -> Result<SchedulerFlags, Noted> {
+    let allowed = "must be sh-port, sh-fallback or both with scheduler sh, mh-port, mh-fallback or both with scheduler \
+                   mh, separated by a comma";
     let mut flags = SchedulerFlags::default();
     let text = field.text(report, allowed)?.unwrap_or_default();
     for flag in text.split(',').map(str::trim).filter(|flag| !flag.is_empty()) {
-        match flag {
-            "sh-port" => flags.hash_port = true,
-            "sh-fallback" => flags.hash_fallback = true,
-            unknown => {
-                report.wrong_part(field, shown(unknown), allowed);
-                return Err(Noted);
-            }
+        let named = |owner: &Scheduler| owner.has_flags() && owner.flag_names().contains(&flag);
+        let Some(owner) = Scheduler::ALL.into_iter().find(named) else {
+            report.wrong_part(field, shown(flag), allowed);
+            return Err(Noted);
+        };
+        let differs = |other: &Scheduler| *other != owner;
+        if let Some(other) = scheduler.filter(differs) {
+            let message = format!("is a flag of {}, but the scheduler is {}: {allowed}", owner.name(), other.name());
+            report.wrong_part(field, shown(flag), message);
+            return Err(Noted);
         }
+        if let Some(other) = flags.scheduler.filter(differs) {
+            let message =
+                format!("is a flag of {}, and stands beside one of {}: {allowed}", owner.name(), other.name());
+            report.wrong_part(field, shown(flag), message);
+            return Err(Noted);
+        }
+        flags.scheduler = Some(owner);
+        let [port, _] = owner.flag_names();
+        *if flag == port { &mut flags.hash_port } else { &mut flags.hash_fallback } = true;
     }
     Ok(flags)
 }

@@ -16,7 +16,7 @@ metadata:
   namespace: demo
   creationTimestamp: "2026-01-31T12:00:00Z"
   annotations:
-    bpvs.io/scheduler: wlc
+    bpvs.io/scheduler: sh
     bpvs.io/scheduler-flags: sh-port, sh-fallback
     bpvs.io/weights: "pod-a=5, pod-b=0, zone/eu-1=3, node/n7=2147483647,"
 spec:
@@ -81,8 +81,11 @@ fn right_objects_are_read_without_a_problem() {
     assert_eq!(model.problems(), []);
     let service = service(&model);
     assert_eq!(service.addresses, ["10.96.0.1", "fd00:96::1"].map(|text| text.parse::<IpAddr>().unwrap()));
-    assert_eq!(service.scheduler, Some(Scheduler::WeightedLeastConnection));
-    assert_eq!(service.flags, SchedulerFlags { hash_port: true, hash_fallback: true });
+    assert_eq!(service.scheduler, Some(Scheduler::SourceHash));
+    assert_eq!(
+        service.flags,
+        SchedulerFlags { scheduler: Some(Scheduler::SourceHash), hash_port: true, hash_fallback: true }
+    );
     assert_eq!(service.created, Some(1_769_860_800));
     let weight = |pod, node, zone| service.weights.of(pod, node, zone);
     assert_eq!(weight(Some("pod-a"), Some("n7"), Some("eu-1")), Some(5));
@@ -98,14 +101,15 @@ fn right_objects_are_read_without_a_problem() {
 /// (what to replace, by what, field in the message, what the message says is allowed)
 const WRONG_SERVICES: &[(&str, &str, &str, &str)] = &[
     (
-        "scheduler: wlc",
+        "scheduler: sh",
         "scheduler: fastest",
         "metadata.annotations[bpvs.io/scheduler]: \"fastest\"",
         "must be one of rr, wrr",
     ),
-    ("scheduler: wlc", "scheduler: WLC", "\"WLC\"", "must be one of"),
-    ("scheduler: wlc", "scheduler: 7", "[bpvs.io/scheduler]: 7", "must be one of"),
-    ("sh-port, sh-fallback", "sh-port, mh-port", "[bpvs.io/scheduler-flags]: \"mh-port\"", "sh-port, sh-fallback"),
+    ("scheduler: sh", "scheduler: WLC", "\"WLC\"", "must be one of"),
+    ("scheduler: sh", "scheduler: 7", "[bpvs.io/scheduler]: 7", "must be one of"),
+    ("sh-port, sh-fallback", "sh-port, flag-1", "[bpvs.io/scheduler-flags]: \"flag-1\"", "sh-port, sh-fallback"),
+    ("sh-port, sh-fallback", "sh-port, mh-port", "[bpvs.io/scheduler-flags]: \"mh-port\"", "is a flag of mh, but the"),
     ("pod-a=5", "pod-a=-1", "[bpvs.io/weights]: \"pod-a=-1\"", "WEIGHT from 0 to 2147483647"),
     ("pod-a=5", "pod-a=3000000000", "\"pod-a=3000000000\"", "WEIGHT from 0 to 2147483647"),
     ("pod-a=5", "pod-a=+5", "\"pod-a=+5\"", "NAME=WEIGHT"),
@@ -184,7 +188,7 @@ fn a_wrong_part_that_never_was_right_is_left_out_or_default_and_the_rest_is_serv
     }
     let first_port_wrong = model([changed(SERVICE, "port: 80,", "port: 0,")]);
     assert_eq!(service(&first_port_wrong).ports.iter().map(|port| port.port).collect::<Vec<_>>(), [53]);
-    let scheduler_wrong = model([changed(SERVICE, "scheduler: wlc", "scheduler: fastest")]);
+    let scheduler_wrong = model([changed(SERVICE, "scheduler: sh", "scheduler: fastest")]);
     assert_eq!(service(&scheduler_wrong).scheduler, None);
 }
 
@@ -296,9 +300,10 @@ fn a_thousand_wrong_endpoints_are_told_of_in_a_few_lines() {
 
 #[test]
 fn an_object_that_is_stated_twice_holds_as_stated_first() {
-    let second = changed(SERVICE, "scheduler: wlc", "scheduler: rr");
+    let annotations = "scheduler: sh\n    bpvs.io/scheduler-flags: sh-port, sh-fallback";
+    let second = changed(SERVICE, annotations, "scheduler: rr");
     let mut model = model([object(SERVICE), second.clone(), second.clone()]);
-    assert_eq!(service(&model).scheduler, Some(Scheduler::WeightedLeastConnection));
+    assert_eq!(service(&model).scheduler, Some(Scheduler::SourceHash));
     let problems = model.problems();
     assert!(
         problems.len() == 1 && problems[0].message.contains("the one of a.yaml:101 (document 2) holds"),
@@ -310,7 +315,7 @@ fn an_object_that_is_stated_twice_holds_as_stated_first() {
     model.replace(SourceId::API_SERVICES, List { objects: vec![object(SERVICE)], ..List::default() });
     assert_eq!((service(&model).scheduler, model.problems().len()), (Some(Scheduler::RoundRobin), 1));
     model.delete(SOURCE, &second.key);
-    assert_eq!(service(&model).scheduler, Some(Scheduler::WeightedLeastConnection));
+    assert_eq!(service(&model).scheduler, Some(Scheduler::SourceHash));
     assert_eq!(model.problems(), []);
 }
 
@@ -343,4 +348,31 @@ fn the_zone_of_a_node_follows_its_label() {
     model.apply(SOURCE, changed(node, "eu-1", "''"));
     assert_eq!(model.node("n0").zone, None);
     assert_eq!(model.node("n1"), Node::named("n1"));
+}
+
+#[test]
+fn flags_are_those_of_the_stated_scheduler() {
+    let stated = |scheduler: &str, flags: &str| {
+        let text = SERVICE.replacen("bpvs.io/scheduler: sh", scheduler, 1).replacen("sh-port, sh-fallback", flags, 1);
+        let model = model([object(&text)]);
+        let told = model.problems().iter().map(|problem| problem.to_string()).collect::<Vec<_>>().join("; ");
+        (service(&model).flags.to_string(), told)
+    };
+    for (scheduler, flags, read) in [
+        ("bpvs.io/scheduler: mh", "mh-fallback , mh-port", "mh-port,mh-fallback"),
+        ("bpvs.io/scheduler: mh", "mh-fallback", "mh-fallback"),
+        ("bpvs.io/scheduler: mh", "\"\"", ""),
+        ("other: x", "mh-port", "mh-port"),
+    ] {
+        assert_eq!(stated(scheduler, flags), (read.to_owned(), String::new()), "{scheduler} {flags}");
+    }
+    for (scheduler, flags, value, message) in [
+        ("bpvs.io/scheduler: mh", "sh-port", "\"sh-port\"", "a flag of sh, but the scheduler is mh"),
+        ("bpvs.io/scheduler: wlc", "sh-fallback", "\"sh-fallback\"", "a flag of sh, but the scheduler is wlc"),
+        ("other: x", "sh-port,mh-port", "\"mh-port\"", "a flag of mh, and stands beside one of sh"),
+    ] {
+        let (read, told) = stated(scheduler, flags);
+        assert!(read.is_empty() && told.contains(value) && told.contains(message), "{told}");
+        assert!(told.contains("metadata.annotations[bpvs.io/scheduler-flags]"), "{told}");
+    }
 }

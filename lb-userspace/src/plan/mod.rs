@@ -10,7 +10,8 @@ use lb_common::address::Protocol;
 use lb_common::layout::MAX_DESTINATIONS_PER_SERVICE;
 use lb_common::scheduler::Scheduler;
 
-use crate::model::{EndpointSlice, Model, Service, ServicePort};
+use crate::model::service::{SCHEDULER_ANNOTATION, SCHEDULER_FLAGS_ANNOTATION};
+use crate::model::{EndpointSlice, Model, SchedulerFlags, Service, ServicePort};
 pub use crate::model::{Node, Problem, ProblemLog};
 
 /// Key of a virtual service: what a packet must match, exactly.
@@ -42,9 +43,10 @@ pub struct DesiredService {
     pub origin: String,
     /// Scheduler.
     pub scheduler: Scheduler,
-    /// Hash the source port too (`sh-port`).
+    /// Hash the source port too (`sh-port`, `mh-port`).
     pub hash_port: bool,
-    /// Take another destination when the hashed one is unusable (`sh-fallback`).
+    /// Take another destination when the hashed one is unusable (`sh-fallback`,
+    /// `mh-fallback`).
     pub hash_fallback: bool,
     /// The destinations: unique by (address, port), in ascending order (EP-12). None means that there is nothing to
     /// send to, and clients are to be told so.
@@ -148,6 +150,7 @@ impl Plan {
     }
 
     fn add(&mut self, service: &Service, slices: &[&EndpointSlice], defaults: &Defaults) {
+        self.check_flags(service, defaults);
         let mut left_out = 0;
         for (index, port) in service.ports.iter().enumerate() {
             for &address in &service.addresses {
@@ -189,6 +192,21 @@ impl Plan {
         }
     }
 
+    /// Flags of a Service that names no scheduler must be those of the default one. If it names one, the model has
+    /// compared them.
+    fn check_flags(&mut self, service: &Service, defaults: &Defaults) {
+        let Some(scheduler) = service.flags.scheduler else { return };
+        if service.scheduler.is_none() && scheduler != defaults.scheduler && !service.addresses.is_empty() {
+            let (of, default) = (scheduler.name(), defaults.scheduler.name());
+            let message = format!(
+                "flags of {of}, but the Service names no scheduler and the default is {default}: they are ignored; state \
+                 {SCHEDULER_ANNOTATION}: {of}, or leave them out"
+            );
+            let field = format!("metadata.annotations[{SCHEDULER_FLAGS_ANNOTATION}]");
+            self.problems.push(problem(service, field, service.flags.to_string(), message));
+        }
+    }
+
     fn limit(
         &mut self,
         service: &Service,
@@ -215,11 +233,13 @@ fn desired(
     destinations: Vec<DesiredDestination>,
     defaults: &Defaults,
 ) -> DesiredService {
+    let scheduler = service.scheduler.unwrap_or(defaults.scheduler);
+    let flags = if service.flags.belong_to(scheduler) { service.flags } else { SchedulerFlags::default() };
     DesiredService {
         origin: origin(service, port),
-        scheduler: service.scheduler.unwrap_or(defaults.scheduler),
-        hash_port: service.flags.hash_port,
-        hash_fallback: service.flags.hash_fallback,
+        scheduler,
+        hash_port: flags.hash_port,
+        hash_fallback: flags.hash_fallback,
         destinations,
     }
 }

@@ -232,7 +232,12 @@ fn flags_and_origin_come_from_the_service() {
     );
     let plan = planned(&[web]);
     let services: Vec<_> = plan.services.values().collect();
-    assert!(services.iter().all(|service| service.hash_port && service.hash_fallback));
+    // The default scheduler, rr, has no flags.
+    assert!(services.iter().all(|service| !service.hash_port && !service.hash_fallback));
+    let [problem] = plan.problems.as_slice() else { panic!("one Service, one problem: {:?}", plan.problems) };
+    assert_eq!(problem.field, "metadata.annotations[bpvs.io/scheduler-flags]");
+    assert_eq!(problem.value, "sh-port,sh-fallback");
+    assert!(problem.message.contains("flags of sh") && problem.message.contains("state bpvs.io/scheduler: sh"));
     assert_eq!(services[0].origin, "demo/web:p");
     assert_eq!(services[1].origin, "demo/web:81");
 }

@@ -167,7 +167,7 @@ fn row(
         address: key.address.into(),
         port: key.port.number(),
         scheduler: Scheduler::from_number(service.scheduler).map_or("?", Scheduler::name),
-        scheduler_flags: flags(service.flags),
+        scheduler_flags: flags(&service),
         traffic,
         destinations: destinations.into_iter().map(|(_, row)| row).collect(),
     }))
@@ -207,15 +207,11 @@ fn destination_rows(tables: &impl Tables, service: &Service) -> Result<Vec<(u32,
     Ok(rows)
 }
 
-fn flags(flags: u8) -> Vec<&'static str> {
-    let mut names = Vec::new();
-    if flags & SERVICE_HASH_FALLBACK != 0 {
-        names.push("sh-fallback");
-    }
-    if flags & SERVICE_HASH_PORT != 0 {
-        names.push("sh-port");
-    }
-    names
+fn flags(service: &Service) -> Vec<&'static str> {
+    let [port, fallback] =
+        Scheduler::from_number(service.scheduler).map_or(["flag-2", "flag-1"], Scheduler::flag_names);
+    let all = [(SERVICE_HASH_FALLBACK, fallback), (SERVICE_HASH_PORT, port)];
+    all.into_iter().filter(|(bit, _)| service.flags & bit != 0).map(|(_, name)| name).collect()
 }
 
 /// Traffic per second between two readings [`with_totals`]. Services and destinations that were not in the first

@@ -52,7 +52,7 @@ pub(super) fn sh_table(servers: &Servers) -> Table {
 }
 
 /// The server of a cell, if it takes connections.
-fn usable(table: &Table, cell: u32, servers: &Servers) -> Option<Id> {
+pub(super) fn usable(table: &Table, cell: u32, servers: &Servers) -> Option<Id> {
     let server = servers.get(table[cell as usize])?;
     (server.available && server.weight > 0).then_some(server.id)
 }

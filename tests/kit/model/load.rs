@@ -1,4 +1,4 @@
-//! lc, wlc, sed and nq: who has least to do (spec 3.3 to 3.6). Ties stay with the first of the list.
+//! lc, wlc, sed and nq: who has least to do (spec 3.3 to 3.6). fo and ovf: who has the highest weight (3.7, 3.8). Ties stay with the first of the list.
 
 use super::{Id, Server, Servers};
 
@@ -55,4 +55,18 @@ pub(super) fn nq(servers: &Servers) -> Option<Id> {
         Some(idle) => Some(idle.id),
         None => sed(servers),
     }
+}
+
+pub(super) fn fo(servers: &Servers) -> Option<Id> {
+    heaviest(usable(servers))
+}
+
+pub(super) fn ovf(servers: &Servers) -> Option<Id> {
+    heaviest(usable(servers).into_iter().filter(|s| s.active <= s.weight).collect())
+}
+
+/// The first of those with the highest weight.
+fn heaviest(servers: Vec<Server>) -> Option<Id> {
+    let highest = servers.iter().map(|s| s.weight).max()?;
+    servers.iter().find(|s| s.weight == highest).map(|s| s.id)
 }

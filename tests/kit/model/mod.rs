@@ -1,27 +1,30 @@
-//! An independent model of an IPVS virtual service with the ten schedulers, to hold the real ones against.
+//! An independent model of an IPVS virtual service with thirteen of its schedulers, to hold the real ones against.
 //!
 //! Written from the pseudo-code of the specification (1.3 to 1.5, 3, 4) in the plainest Rust there is, and it shares no
 //! code with `lb-common`: a fault would have to be made twice, in two shapes, to go unnoticed. Speed is no aim.
 //!
-//! Deliberately absent: thresholds (the OVERLOAD flag), persistence, mh, fo, ovf and twos.
+//! Deliberately absent: thresholds (the OVERLOAD flag), persistence, and twos, which is random.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `servers` | the list, newest first, with weights, counters and the trash |
 //! | `order` | rr, wrr: whose turn it is |
-//! | `load` | lc, wlc, sed, nq: who has least to do |
+//! | `load` | lc, wlc, sed, nq: who has least to do; fo, ovf: who has the highest weight |
 //! | `hash` | dh, sh: tables indexed by a hash |
+//! | `maglev` | mh: its table and its hash |
 //! | `locality` | lblc, lblcr: caches in front of wlc |
 
 mod hash;
 mod load;
 mod locality;
+mod maglev;
 mod order;
 mod servers;
 
 use std::net::IpAddr;
 
 pub use hash::{fold, hash_32};
+pub use maglev::{CLIENT_KEY, SKIP_KEY, sip_hash};
 pub use servers::{Server, Servers};
 
 /// A server's name in a test. It stays with its address and port for good.
@@ -30,9 +33,9 @@ pub type Id = u32;
 /// Flags of a service that schedulers look at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flags {
-    /// `sh-port`: hash the client's port too.
+    /// `sh-port`, `mh-port`: hash the client's port too.
     pub port: bool,
-    /// `sh-fallback`: take another server when the hashed one is unusable.
+    /// `sh-fallback`, `mh-fallback`: take another server when the hashed one is unusable.
     pub fallback: bool,
 }
 
@@ -78,14 +81,18 @@ enum Scheduler {
     Wlc,
     Sed,
     Nq,
+    Fo,
+    Ovf,
     Dh(hash::Table),
     Sh(hash::Table),
+    Mh(hash::Table),
     Lblc(locality::Lblc),
     Lblcr(locality::Lblcr),
 }
 
 /// The schedulers that [`Director`] knows, by IPVS's names.
-pub const SCHEDULERS: [&str; 10] = ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "sed", "nq"];
+pub const SCHEDULERS: [&str; 13] =
+    ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "sed", "nq", "fo", "ovf", "mh"];
 
 impl Scheduler {
     /// A scheduler that starts with these servers: a new service's, or one that is switched to.
@@ -97,6 +104,9 @@ impl Scheduler {
             "wlc" => Self::Wlc,
             "sed" => Self::Sed,
             "nq" => Self::Nq,
+            "fo" => Self::Fo,
+            "ovf" => Self::Ovf,
+            "mh" => Self::Mh(maglev::table(servers)),
             "dh" => Self::Dh(hash::dh_table(servers)),
             "sh" => Self::Sh(hash::sh_table(servers)),
             "lblc" => Self::Lblc(locality::Lblc::default()),
@@ -121,6 +131,7 @@ impl Director {
             Scheduler::Wrr(wrr) => wrr.changed(&self.servers),
             Scheduler::Dh(table) => *table = hash::dh_table(&self.servers),
             Scheduler::Sh(table) => *table = hash::sh_table(&self.servers),
+            Scheduler::Mh(table) => *table = maglev::table(&self.servers),
             _ => {}
         }
         Ok(())
@@ -132,6 +143,7 @@ impl Director {
         match &mut self.scheduler {
             Scheduler::Wrr(wrr) => wrr.changed(&self.servers),
             Scheduler::Sh(table) => *table = hash::sh_table(&self.servers),
+            Scheduler::Mh(table) => *table = maglev::table(&self.servers),
             _ => {}
         }
         Ok(())
@@ -146,6 +158,7 @@ impl Director {
             Scheduler::Wrr(wrr) => wrr.changed(&self.servers),
             Scheduler::Dh(table) => *table = hash::dh_table(&self.servers),
             Scheduler::Sh(table) => *table = hash::sh_table(&self.servers),
+            Scheduler::Mh(table) => *table = maglev::table(&self.servers),
             _ => {}
         }
         Ok(())
@@ -171,6 +184,9 @@ impl Director {
             Scheduler::Wlc => load::wlc(servers),
             Scheduler::Sed => load::sed(servers),
             Scheduler::Nq => load::nq(servers),
+            Scheduler::Fo => load::fo(servers),
+            Scheduler::Ovf => load::ovf(servers),
+            Scheduler::Mh(table) => maglev::pick(table, servers, packet, self.flags),
             Scheduler::Dh(table) => hash::dh(table, servers, packet),
             Scheduler::Sh(table) => hash::sh(table, servers, packet, self.flags),
             Scheduler::Lblc(lblc) => lblc.pick(servers, packet.destination, now),
@@ -222,10 +238,10 @@ impl Director {
         self.servers.list()
     }
 
-    /// dh, sh: the cells of the table. Empty with other schedulers, and without servers.
+    /// dh, sh, mh: the cells of the table. Empty with other schedulers, and without servers.
     pub fn table(&self) -> Vec<Id> {
         match &self.scheduler {
-            Scheduler::Dh(table) | Scheduler::Sh(table) => table.clone(),
+            Scheduler::Dh(table) | Scheduler::Sh(table) | Scheduler::Mh(table) => table.clone(),
             _ => Vec::new(),
         }
     }

@@ -15,6 +15,8 @@ pub struct Server {
     pub port: u16,
     /// Its weight, from 0.
     pub weight: i32,
+    /// The weight it was added with, then the last one above 0.
+    pub last_weight: i32,
     /// In the list, not in the trash.
     pub available: bool,
     /// Active connections.
@@ -66,7 +68,8 @@ impl Servers {
             }
         }
         let (active, inactive) = self.get(id).map_or((0, 0), |trashed| (trashed.active, trashed.inactive));
-        self.all.insert(id, Server { id, address, port, weight, available: true, active, inactive });
+        self.all
+            .insert(id, Server { id, address, port, weight, last_weight: weight, available: true, active, inactive });
         self.order.insert(0, id);
         Ok(())
     }
@@ -75,7 +78,11 @@ impl Servers {
         if weight < 0 {
             return Err(Refusal::WeightOutOfRange);
         }
-        self.listed(id)?.weight = weight;
+        let server = self.listed(id)?;
+        server.weight = weight;
+        if weight != 0 {
+            server.last_weight = weight;
+        }
         Ok(())
     }
 

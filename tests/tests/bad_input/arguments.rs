@@ -39,7 +39,7 @@ fn wrong_arguments_are_named_with_what_is_allowed() {
     let node = Namespace::new("node").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let manifests = folder.path().to_str().unwrap();
-    let schedulers = "rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq";
+    let schedulers = "rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, twos";
     for (arguments, code, said) in [
         (&["--scheduler", "fastest"] as &[&str], 2, ["'fastest'", "--scheduler", schedulers]),
         (&["--max-services", "0"], 1, ["--max-services 0", "out of range", "1 to 67108864"]),

@@ -3,6 +3,7 @@
 mod hash;
 mod load;
 mod locality;
+mod maglev;
 mod order;
 mod recorded;
 mod service;

@@ -50,7 +50,7 @@ impl World {
         let service = &mut self.services[service];
         service.servers.insert(server, weight);
         service.model.add(server, address, crate::world::SERVER_PORT, weight).expect("the generator adds new servers");
-        service.host.add(server, weight);
+        service.host.add(server, address, weight);
     }
 
     fn delete(&mut self, service: usize, server: u32) {

@@ -39,8 +39,8 @@ pub(crate) enum Event {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let port = if self.port { " sh-port" } else { "" };
-        let fallback = if self.fallback { " sh-fallback" } else { "" };
+        let port = if self.port { " port" } else { "" };
+        let fallback = if self.fallback { " fallback" } else { "" };
         write!(f, "{}{port}{fallback}", self.scheduler.name())
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use lb_common::{
-    address::Address,
+    address::{Address, Port},
     layout::{DestinationLoad, DestinationSlot, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT},
     scheduler::{
         Scheduler,
@@ -13,11 +13,14 @@ use lb_common::{
         },
         hash,
         locality::{FORGET_NS, REPLICATION_EXPIRY_NS, SetMaximum, SetMinimum, busy},
+        maglev::{self, Claim, MaglevWalk},
         scan::{Candidate, Flow, Rule, Scan},
         table::{self, Probe, SourceHashWalk, TABLE_LENGTH, fill_destination_hash, fill_source_hash},
         word::SchedulerWord,
     },
 };
+
+use crate::world::SERVER_PORT;
 
 /// What a scheduler may look at.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +34,9 @@ pub(crate) struct Request {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Server {
+    address: Address,
     weight: i32,
+    last_weight: i32,
     load: DestinationLoad,
     listed: bool,
 }
@@ -52,6 +57,8 @@ pub(crate) struct Host {
     servers: HashMap<u32, Server>,
     word: SchedulerWord,
     table: [DestinationSlot; TABLE_LENGTH],
+    /// mh's table; empty when it has none.
+    maglev: Vec<DestinationSlot>,
     memory: HashMap<IpAddr, Memory>,
 }
 
@@ -68,6 +75,7 @@ impl Host {
             servers: HashMap::new(),
             word: SchedulerWord::default(),
             table: [DestinationSlot::default(); TABLE_LENGTH],
+            maglev: Vec::new(),
             memory: HashMap::new(),
         }
     }
@@ -96,20 +104,34 @@ impl Host {
         match self.scheduler {
             Scheduler::DestinationHash => fill_destination_hash(&set, &mut self.table),
             Scheduler::SourceHash => fill_source_hash(&set, &mut self.table),
+            Scheduler::Maglev => {
+                let claim = |slot: &DestinationSlot| {
+                    let server = &self.servers[&slot.destination];
+                    Claim::new(*slot, &server.address, Port::new(SERVER_PORT), server.last_weight)
+                };
+                let mut table = [DestinationSlot::default(); maglev::TABLE_LENGTH];
+                let filled = maglev::fill(&mut set.iter().map(claim).collect::<Vec<_>>(), &mut table);
+                self.maglev = if filled { table.to_vec() } else { Vec::new() };
+            }
             _ => {}
         }
     }
 
-    pub(crate) fn add(&mut self, id: u32, weight: i32) {
+    pub(crate) fn add(&mut self, id: u32, address: IpAddr, weight: i32) {
         let server = self.servers.entry(id).or_default();
-        *server = Server { weight, listed: true, ..*server };
+        let address = Address::from(address);
+        *server = Server { address, weight, last_weight: weight, listed: true, ..*server };
         self.list.insert(0, id);
         self.word = rr_after_add(self.word);
         self.changed();
     }
 
     pub(crate) fn edit(&mut self, id: u32, weight: i32) {
-        self.servers.entry(id).or_default().weight = weight;
+        let server = self.servers.entry(id).or_default();
+        server.weight = weight;
+        if weight != 0 {
+            server.last_weight = weight;
+        }
         self.changed();
     }
 
@@ -175,6 +197,7 @@ impl Host {
             Scheduler::SourceHash => self.source_hash(request),
             Scheduler::LocalityLeastConnection => self.single(request),
             Scheduler::LocalityReplicated => self.replicated(request),
+            Scheduler::Maglev => self.maglev(request),
             other => self.scan(Rule::of(other).expect("every other scheduler scans")).chosen(),
         }
     }
@@ -221,6 +244,22 @@ impl Host {
                 Probe::Take => return slot.destination,
             }
         }
+    }
+
+    fn maglev(&self, request: &Request) -> u32 {
+        if self.maglev.is_empty() {
+            return 0;
+        }
+        let walk = MaglevWalk::new(&Address::from(request.client), request.client_port, self.flags);
+        for attempt in 0..MaglevWalk::MAX_PROBES {
+            let slot = self.maglev[walk.cell(attempt) as usize];
+            match walk.offer(slot, false) {
+                Probe::Next => {}
+                Probe::Nothing => return 0,
+                Probe::Take => return slot.destination,
+            }
+        }
+        0
     }
 
     fn recall(&mut self, request: &Request) -> Option<Memory> {

@@ -11,10 +11,11 @@ use bpvs_tests::{
     packets::{flags, verify},
 };
 use lb_common::{
-    address::Protocol,
+    address::{Address, Protocol},
     layout::{DestinationLoad, MAX_DESTINATIONS_PER_SERVICE},
-    scheduler::Scheduler,
+    scheduler::{Scheduler, maglev},
 };
+use lb_userspace::datapath::MapStore;
 use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 
 use crate::{
@@ -104,6 +105,50 @@ fn lc_finds_the_one_idle_server_wherever_it_is() -> Result<()> {
         let one = DestinationLoad { connections: DestinationLoad::ONE_ACTIVE, ..DestinationLoad::default() };
         datapath.set_destination_load(head, one)?;
     }
+    Ok(())
+}
+
+#[test]
+fn fo_and_ovf_find_the_one_heaviest_server_wherever_it_is() -> Result<()> {
+    for scheduler in [Scheduler::Failover, Scheduler::Overflow] {
+        for heaviest in [1, MOST, 9_999] {
+            let datapath = load(&plan(scheduler, MOST, &[(heaviest, 2)]))?;
+            ensure!(pick(&datapath, 0)? == heaviest, "{}: server {heaviest} alone has weight 2", scheduler.name());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn mh_tries_every_cell_for_a_server_that_takes_connections() -> Result<()> {
+    let servers = maglev::TABLE_LENGTH as u32;
+    // All drained but one, which keeps its one cell.
+    let full = plan(Scheduler::Maglev, servers, &[]);
+    let drained: Vec<(u32, i32)> = (1..=servers).map(|server| (server, i32::from(server == 77))).collect();
+    let mut drained = plan(Scheduler::Maglev, servers, &drained);
+    drained.services.values_mut().for_each(|service| service.hash_fallback = true);
+    let mut datapath = load(&full)?;
+    let applied = datapath.apply(&drained);
+    ensure!(applied.is_ok(), "the plan was not applied: {applied:?}");
+    let frontend = Frontend { address: VIP, port: PORT, protocol: Protocol::Tcp };
+    let service = datapath.service(&frontend)?.expect("the service is programmed");
+    let cells = datapath.writer().store().slots(service.table_base, service.table_length)?;
+    let (mut found, mut refused) = (0, 0);
+    // Far from each other: the offsets of neighbours hash the same numbers.
+    for client in (0..300).map(|client| client * 5_000) {
+        let address = Address::from(IpAddr::from(Ipv4Addr::from(0x0a32_0000 + client)));
+        let walk = maglev::MaglevWalk::new(&address, 40_000, service.flags);
+        let cell = |attempt| cells[walk.cell(attempt) as usize];
+        if (0..maglev::MaglevWalk::MAX_PROBES).any(|attempt| cell(attempt).weight > 0) {
+            found += 1;
+            ensure!(pick(&datapath, client)? == 77, "server 77 alone takes connections");
+        } else {
+            refused += 1;
+            ensure!(pick(&datapath, client).is_err(), "no cell of client {client} takes connections");
+        }
+    }
+    // As many hashes as cells hit a given cell with a chance of 63 in 100.
+    ensure!(found > 100 && refused > 50, "{found} clients found the server, {refused} were refused");
     Ok(())
 }
 

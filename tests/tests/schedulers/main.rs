@@ -1,5 +1,5 @@
 //! The schedulers three times over, on the same random events: the BPF programs by test run, `lb-common`'s code on the
-//! host, and the kit's independent model. Every decision and every count must agree after every event.
+//! host, and the kit's independent model (twos, which is random, by its distribution). Every decision and every count must agree after every event.
 //!
 //! | file | idea |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | `edits` | what edits of the plan do in it |
 //! | `histories` | the tests on random events |
 //! | `recorded` | what Linux IPVS answered, replayed through the programs |
+//! | `twos` | how often twos picks whom |
 //! | `large` | services as large as can be |
 //! | `sweep` | expiry, recount, a full table |
 //! | `races` | two CPUs at one connection |
@@ -27,4 +28,5 @@ mod random;
 mod recorded;
 mod sweep;
 mod tcp_states;
+mod twos;
 mod world;

@@ -15,20 +15,14 @@ use bpvs_tests::{
 use lb_common::{address::Protocol, scheduler::Scheduler};
 use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 
-use crate::{
-    packets::segment,
-    world::{PORT, SERVER_PORT, address},
-};
+use crate::{packets::segment, world::PORT};
 
 const FIRST_CLIENT_PORT: u16 = 40_000;
 
-fn server(number: u32) -> IpAddr {
-    address(false, 1, 10 + number as u16)
-}
-
 /// The programs as a target of recorded scripts. All destination addresses of a script are one service's, as they were
 /// when the answers were recorded.
-struct Played {
+struct Played<'a> {
+    script: &'a Script,
     datapath: Datapath,
     scheduler: Scheduler,
     destinations: Vec<IpAddr>,
@@ -37,15 +31,16 @@ struct Played {
     connections: Vec<Option<[SocketAddr; 3]>>,
 }
 
-impl Played {
-    fn new(script: &Script) -> Result<Self> {
+impl<'a> Played<'a> {
+    fn new(script: &'a Script) -> Result<Self> {
         let destination =
             |step: &Step| if let Step::Open { destination, .. } = step { Some(*destination) } else { None };
         let mut destinations: Vec<IpAddr> = script.steps.iter().filter_map(destination).collect();
         destinations.sort_unstable();
         destinations.dedup();
         let mut played = Self {
-            datapath: Datapath::load(Sizes::default())?,
+            script,
+            datapath: Datapath::load(Sizes { slots: 1 << 17, ..Sizes::default() })?,
             scheduler: Scheduler::from_name(&script.scheduler).context("a scheduler that bpvs does not have")?,
             destinations,
             servers: BTreeMap::new(),
@@ -60,10 +55,9 @@ impl Played {
 
     fn apply(&mut self) -> Result<()> {
         let frontend = Frontend { address: self.destinations[0], port: PORT, protocol: Protocol::Tcp };
-        let destination = |(&number, &weight): (&u32, &i32)| DesiredDestination {
-            address: server(number),
-            port: SERVER_PORT,
-            weight,
+        let destination = |(&number, &weight): (&u32, &i32)| {
+            let server = self.script.server(number);
+            DesiredDestination { address: server.ip(), port: server.port(), weight }
         };
         let service = DesiredService {
             origin: "test/recorded".to_owned(),
@@ -90,7 +84,7 @@ impl Played {
     }
 }
 
-impl Target for Played {
+impl Target for Played<'_> {
     fn open(&mut self, connection: usize, client: IpAddr, destination: IpAddr) -> Result<Option<u32>> {
         let client = SocketAddr::new(client, FIRST_CLIENT_PORT + connection as u16);
         let vip = SocketAddr::new(destination, PORT);
@@ -100,7 +94,7 @@ impl Target for Played {
             return Ok(None);
         }
         let chosen = verify(&run.frame)?.to;
-        let number = (1..=WEIGHTS.len() as u32).find(|&number| SocketAddr::new(server(number), SERVER_PORT) == chosen);
+        let number = (1..=WEIGHTS.len() as u32).find(|&number| self.script.server(number) == chosen);
         let ends = [client, vip, chosen];
         self.connections.push(Some(ends));
         self.reply(ends, flags::SYN | flags::ACK)?;

@@ -33,7 +33,7 @@ pub(crate) const ADDRESSES: usize = 3;
 const SIZES: Sizes = Sizes {
     services: 16,
     service_ids: 32,
-    slots: 4_096,
+    slots: 32_768,
     destinations: 64,
     connections: 1_024,
     locality: 1_024,

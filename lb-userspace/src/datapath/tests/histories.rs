@@ -20,7 +20,7 @@ use super::{
     },
     memory,
     prefixes::any_plan,
-    writer,
+    roomy, writer,
 };
 
 /// The outline with each list in one order: histories differ in it, as IPVS's do.
@@ -52,6 +52,9 @@ fn assert_consistent(store: &MemoryStore) {
     }
 }
 
+/// Slots: many versions of many tables of mh may rest at a time.
+const ROOM: u32 = 1 << 18;
+
 #[derive(Clone, Debug)]
 enum Step {
     Apply(Plan),
@@ -79,7 +82,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let mut now = Instant::now();
-        let mut faulty = writer(FaultyStore::new(memory(), Faults::Random { percent: 20 }, seed));
+        let mut faulty = writer(FaultyStore::new(roomy(ROOM), Faults::Random { percent: 20 }, seed));
         for step in steps {
             match step {
                 Step::Apply(plan) => drop(faulty.apply(&plan, now)),
@@ -102,7 +105,7 @@ proptest! {
         assert_consistent(faulty.store().inner());
         prop_assert_eq!(faulty.apply(&last, now).unwrap().writes, 0);
 
-        let mut fresh = writer(memory());
+        let mut fresh = writer(roomy(ROOM));
         fresh.apply(&last, now).unwrap();
         prop_assert_eq!(unordered(faulty.store()), unordered(fresh.store()));
 
@@ -122,7 +125,7 @@ proptest! {
         prop_assert_eq!(faulty.service_ids.available() as usize, 32 - last.services.len());
         faulty.arena.settle(now + TRASH_IDLE);
         let slots: u32 = faulty.services.values().flat_map(|s| s.set.iter().chain(&s.table)).map(|run| run.length).sum();
-        prop_assert_eq!(faulty.arena.free() + slots, 8192);
+        prop_assert_eq!(faulty.arena.free() + slots, ROOM);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod histories;
 mod kernel;
+mod maglev;
 mod prefixes;
 mod restore;
 mod scenarios;
@@ -21,6 +22,11 @@ const CAPACITY: Capacity = Capacity { services: 16, service_ids: 33, destination
 
 fn memory() -> MemoryStore {
     MemoryStore::new(CAPACITY)
+}
+
+/// Maps with room for many of mh's tables, which take half of the others' slots each.
+fn roomy(slots: u32) -> MemoryStore {
+    MemoryStore::new(Capacity { slots, ..CAPACITY })
 }
 
 fn writer<S: MapStore>(store: S) -> Writer<S> {
