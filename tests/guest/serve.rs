@@ -95,11 +95,14 @@ pub(crate) fn schedulers(world: &mut World<'_>) -> Result<String> {
 pub(crate) fn local(world: &mut World<'_>) -> Result<String> {
     let node = &world.topology.node.namespace;
     let (tcp, udp) = frontends(Scheduler::RoundRobin)?;
+    // Held: a closed socket is no connection any more.
+    let mut open = Vec::new();
     for to in tcp {
         let mut held = Dial::new(node, to).open().with_context(|| format!("connecting to {to}"))?;
         held.exchange(&[0x5a; BYTES])?;
         let peer = held.peer()?;
         ensure!(peer == to, "getpeername() says {peer}, not {to}");
+        open.push(held);
     }
     for to in udp {
         let request = |socket: UdpClient| socket.request(100, DEADLINE).with_context(|| format!("asking {to}"));
