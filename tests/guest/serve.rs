@@ -95,7 +95,7 @@ pub(crate) fn schedulers(world: &mut World<'_>) -> Result<String> {
 pub(crate) fn local(world: &mut World<'_>) -> Result<String> {
     let node = &world.topology.node.namespace;
     let (tcp, udp) = frontends(Scheduler::RoundRobin)?;
-    // Held until they are listed: a socket that ends leaves the list.
+    // Held: a closed socket is no connection any more.
     let mut open = Vec::new();
     for to in tcp {
         let mut held = Dial::new(node, to).open().with_context(|| format!("connecting to {to}"))?;

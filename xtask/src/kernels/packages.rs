@@ -95,7 +95,7 @@ pub(crate) fn kernel(series: Series, refresh: bool, modules: &[&str]) -> Result<
     let at = |release: String| Kernel { folder: shared.join(&release), release };
     let is_complete = |kernel: &Kernel| {
         let module = |name: &&str| kernel.folder.join(format!("{name}.ko")).is_file();
-        kernel.image().is_file() && modules.iter().all(|name| module(name))
+        kernel.image().is_file() && modules.iter().all(module)
     };
     if !refresh && let Some(release) = newest(fetched(&shared)?, series) {
         let kernel = at(release);
