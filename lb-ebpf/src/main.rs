@@ -20,6 +20,7 @@ mod create;
 mod egress;
 mod fragments;
 mod frame;
+mod hashing;
 mod ingress;
 mod locality;
 mod maps;

@@ -9,10 +9,7 @@ use lb_common::{
     scheduler::{
         Scheduler,
         cursor::{RoundRobinWalk, WeightSteps, WeightedStep, WeightedWalk},
-        hash,
-        maglev::MaglevWalk,
         scan::{Candidate, Flow, Rule, Scan},
-        table::{self, Probe, SourceHashWalk},
         twos::{self, Total, TwoChoices},
         word::SchedulerWord,
     },
@@ -20,6 +17,7 @@ use lb_common::{
 
 use crate::{
     atomic::Word,
+    hashing::{destination_hash, maglev, source_hash},
     locality,
     maps::{DESTINATION_LOAD, DESTINATION_SLOTS, SCHEDULER_STATE},
 };
@@ -62,7 +60,7 @@ pub fn schedule(service: &Service, request: &Request) -> u32 {
 
 /// A slot of the arena; an empty one where there is none.
 #[inline(always)]
-fn slot(index: u32) -> DestinationSlot {
+pub fn slot(index: u32) -> DestinationSlot {
     match DESTINATION_SLOTS.get(index) {
         Some(slot) => *slot,
         None => DestinationSlot { destination: 0, weight: 0 },
@@ -214,84 +212,6 @@ fn weighted_round_robin(service: &Service) -> u32 {
         }
     }
     chosen
-}
-
-#[inline(always)]
-fn destination_hash(service: &Service, request: &Request) -> u32 {
-    let cell = hash::destination_cell(&request.destination);
-    if cell >= service.table_length {
-        return 0;
-    }
-    let slot = slot(service.table_base.wrapping_add(cell));
-    if table::usable(slot, false) { slot.destination } else { 0 }
-}
-
-struct SourceHash {
-    walk: SourceHashWalk,
-    table_base: u32,
-    destination: u32,
-}
-
-unsafe extern "C" fn source_hash_step(_: u32, state: *mut SourceHash) -> c_long {
-    // SAFETY: as in `round_robin_step`.
-    let state = unsafe { &mut *state };
-    let slot = slot(state.table_base.wrapping_add(state.walk.cell()));
-    match state.walk.offer(slot, false) {
-        Probe::Next => 0,
-        Probe::Nothing => 1,
-        Probe::Take => {
-            state.destination = slot.destination;
-            1
-        }
-    }
-}
-
-#[inline(never)]
-fn source_hash(service: &Service, request: &Request) -> u32 {
-    if service.table_length == 0 {
-        return 0;
-    }
-    let mut state = SourceHash {
-        walk: SourceHashWalk::new(request.client, request.client_port as u16, service.flags),
-        table_base: service.table_base,
-        destination: 0,
-    };
-    repeat(SourceHashWalk::MAX_PROBES, source_hash_step, &mut state);
-    state.destination
-}
-
-struct Maglev {
-    walk: MaglevWalk,
-    table_base: u32,
-    destination: u32,
-}
-
-unsafe extern "C" fn maglev_step(attempt: u32, state: *mut Maglev) -> c_long {
-    // SAFETY: as in `round_robin_step`.
-    let state = unsafe { &mut *state };
-    let slot = slot(state.table_base.wrapping_add(state.walk.cell(attempt)));
-    match state.walk.offer(slot, false) {
-        Probe::Next => 0,
-        Probe::Nothing => 1,
-        Probe::Take => {
-            state.destination = slot.destination;
-            1
-        }
-    }
-}
-
-#[inline(never)]
-fn maglev(service: &Service, request: &Request) -> u32 {
-    if service.table_length == 0 {
-        return 0;
-    }
-    let mut state = Maglev {
-        walk: MaglevWalk::new(&request.client, request.client_port as u16, service.flags),
-        table_base: service.table_base,
-        destination: 0,
-    };
-    repeat(MaglevWalk::MAX_PROBES, maglev_step, &mut state);
-    state.destination
 }
 
 struct LeastLoaded {
