@@ -4,7 +4,7 @@
 //! did not have (dh's destination, mh's servers, IPv6) or on UDP, it is the tests' own model of IPVS, which gives the recorded
 //! answers for all that was recorded.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Result, anyhow};
 use bpvs_tests::model::{Director, Flags, Packet};
@@ -23,8 +23,12 @@ impl Model {
         let refused = |refusal| anyhow!("the model refuses {scheduler}: {refusal:?}");
         let mut director = Director::new(scheduler, Flags::default()).map_err(refused)?;
         for (id, weight) in (1..).zip(WEIGHTS) {
-            let address = Ipv4Addr::new(10, 1, 1, id as u8);
-            director.add(id, address.into(), super::SERVER_TCP, weight).map_err(refused)?;
+            let address: IpAddr = match destination {
+                IpAddr::V4(_) => Ipv4Addr::new(10, 1, 1, id as u8).into(),
+                IpAddr::V6(_) => Ipv6Addr::new(0xfd00, 1, 1, 0, 0, 0, 0, id as u16).into(),
+            };
+            let port = if tcp { super::SERVER_TCP } else { super::SERVER_UDP };
+            director.add(id, address, port, weight).map_err(refused)?;
         }
         Ok(Self { director, destination, tcp, servers: Vec::new() })
     }
