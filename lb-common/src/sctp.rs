@@ -1,6 +1,6 @@
 //! The SCTP association state machine of IPVS (`ip_vs_proto_sctp.c`, `sctp_states`; spec 5.4) as a pure function.
 //!
-//! Built as [`crate::tcp`] is: flat tables of a power of two cells, masked indices, unknown numbers read as
+//! Built as [`crate::tcp`] is: tables of a power of two rows and columns, masked indices, unknown numbers read as
 //! [`State::None`] and [`Chunk::Data`].
 
 pub use crate::tcp::Direction;
@@ -156,14 +156,15 @@ pub const fn event(first_chunk_type: u8, second_chunk_type: Option<u8>) -> u8 {
 /// The state after a packet whose [`event`] is `event`, in state `state`; of both the low four bits count.
 #[inline(always)]
 pub const fn next(state: u8, event: u8, direction: Direction) -> u8 {
-    let cell = (event as usize & 15) << 4 | (state as usize & 15);
     // A table for each direction, for the verifier's sake: see `tcp::next`.
     let table = match direction {
         Direction::In => &IN,
         Direction::Out => &OUT,
         Direction::InOnly => &IN_ONLY,
     };
-    table[cell & (table.len() - 1)]
+    // Two indices, which are added to the table's address one after the other: the verifier of Linux 6.1 forgets every
+    // bound in an OR of the two.
+    table[event as usize & 15][state as usize & 15]
 }
 
 // `static`, not `const`: a constant array indexed at run time may be copied to the 512-byte BPF stack first.
@@ -191,18 +192,18 @@ static EVENTS: [u8; TYPES] = {
 };
 
 /// Next state by event (4 bits) and state (4 bits).
-type Table = [u8; 256];
+type Table = [[u8; 16]; 16];
 static IN: Table = table(Direction::In);
 static OUT: Table = table(Direction::Out);
 static IN_ONLY: Table = table(Direction::InOnly);
 
 const fn table(direction: Direction) -> Table {
-    let mut table = [State::None as u8; 256];
+    let mut table: Table = [[State::None as u8; 16]; 16];
     let mut cell = 0;
-    while cell < table.len() {
+    while cell < 16 * 16 {
         let (event, state) = (cell >> 4, cell & 15);
         let row = if state < ROWS.len() { &ROWS[state] } else { &ROWS[0] };
-        table[cell] = row[direction as usize][if event < 10 { event } else { Chunk::Data as usize }];
+        table[event][state] = row[direction as usize][if event < 10 { event } else { Chunk::Data as usize }];
         cell += 1;
     }
     table

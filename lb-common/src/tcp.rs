@@ -1,6 +1,6 @@
 //! The TCP connection state machine of IPVS (`ip_vs_proto_tcp.c`, `tcp_states`; spec 5.2) as a pure function.
 //!
-//! Flat tables of a power of two cells and masked indices: the BPF verifier sees each bound, no path can panic, and a
+//! Tables of a power of two rows and columns and masked indices: the BPF verifier sees each bound, no path can panic, and a
 //! state number that no table knows behaves as [`State::None`].
 
 /// Flag FIN of the TCP header's thirteenth byte.
@@ -125,7 +125,6 @@ pub const fn opens_connection(flags: u8) -> bool {
 #[inline(always)]
 pub const fn next(state: u8, flags: u8, direction: Direction) -> u8 {
     let event = EVENTS[(flags & 31) as usize];
-    let cell = (event as usize & 7) << 4 | (state as usize & 15);
     // A table for each direction, not one with the direction in the index: the compiler knows that a `Direction` is at
     // most 2 and drops the mask, but the verifier does not know it of a byte reloaded from the stack or a map.
     let table = match direction {
@@ -133,7 +132,9 @@ pub const fn next(state: u8, flags: u8, direction: Direction) -> u8 {
         Direction::Out => &OUT,
         Direction::InOnly => &IN_ONLY,
     };
-    table[cell & (table.len() - 1)]
+    // Two indices, which are added to the table's address one after the other: the verifier of Linux 6.1 forgets every
+    // bound in an OR of the two.
+    table[event as usize & 7][state as usize & 15]
 }
 
 // `static`, not `const`: a constant array indexed at run time may be copied to the 512-byte BPF stack first.
@@ -159,19 +160,19 @@ static EVENTS: [u8; 32] = {
 };
 
 /// Next state by event (3 bits) and state (4 bits).
-type Table = [u8; 128];
+type Table = [[u8; 16]; 8];
 static IN: Table = table(Direction::In);
 static OUT: Table = table(Direction::Out);
 static IN_ONLY: Table = table(Direction::InOnly);
 
 const fn table(direction: Direction) -> Table {
-    let mut table = [State::Close as u8; 128];
+    let mut table: Table = [[State::Close as u8; 16]; 8];
     let mut cell = 0;
-    while cell < table.len() {
+    while cell < 8 * 16 {
         let (event, state) = (cell >> 4, cell & 15);
         if event < 4 {
             let row = if state < ROWS.len() { &ROWS[state] } else { &ROWS[0] };
-            table[cell] = row[direction as usize * 4 + event];
+            table[event][state] = row[direction as usize * 4 + event];
         }
         cell += 1;
     }

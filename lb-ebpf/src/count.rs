@@ -52,7 +52,7 @@ pub fn scheduled(server: u32) {
 #[inline(always)]
 pub fn opened(server: u32, bytes: u32) {
     if let Some(traffic) = DESTINATION_TRAFFIC.get_ptr_mut(server) {
-        // SAFETY: as in `drop`.
+        // SAFETY: as in `request`.
         unsafe {
             (*traffic).connections += 1;
             (*traffic).in_packets += 1;

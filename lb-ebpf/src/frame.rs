@@ -1,6 +1,8 @@
 //! A socket buffer as `lb-common` reads and edits packets: [`Bytes`] and [`Editor`] over the kernel's helpers, which
 //! know about non-linear buffers, shared headers and checksum offload.
 
+use core::mem::MaybeUninit;
+
 use aya_ebpf::{
     bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, BPF_F_RECOMPUTE_CSUM},
     helpers::{bpf_l3_csum_replace, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_store_bytes},
@@ -93,10 +95,14 @@ impl Bytes for Frame {
 
     #[inline(always)]
     fn read_seldom<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
-        let mut bytes = [0; N];
+        let mut bytes = MaybeUninit::<[u8; N]>::uninit();
         // SAFETY: the helper writes at most N bytes to `bytes`, and checks the packet's bounds itself.
         let result = unsafe { bpf_skb_load_bytes(self.0.cast(), offset, bytes.as_mut_ptr().cast(), N as u32) };
-        if result == 0 { Some(bytes) } else { None }
+        if result != 0 {
+            return None;
+        }
+        // SAFETY: a helper that succeeds has written all N bytes, and every byte is a `u8`.
+        Some(unsafe { bytes.assume_init() })
     }
 }
 

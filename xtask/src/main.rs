@@ -7,6 +7,7 @@ mod bench;
 mod build_ebpf;
 mod demo;
 mod host;
+mod kernels;
 mod lint;
 mod process;
 mod progress;
@@ -38,6 +39,8 @@ enum Task {
     Test(test::Options),
     /// Check formatting, clippy, licences, file sizes and the links of the documents
     Lint,
+    /// Boot the kernels that bpvs supports in virtual machines, and try it on each
+    Kernels(kernels::Options),
     /// Measure the cost of a packet (as root)
     Bench(bench::Options),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Task::Demo(options) => demo::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Lint => lint::run(),
+        Task::Kernels(options) => kernels::run(&options),
         Task::Bench(options) => bench::run(&options),
     };
     // Not `Result` as the return value: that prints a backtrace of xtask, which is never what went wrong.

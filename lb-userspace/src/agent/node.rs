@@ -120,8 +120,7 @@ impl Node {
         for _ in 0..LISTS {
             let all = interfaces::interfaces(&self.netlink).await?;
             let pinned = self.pins.link_names().context("cannot read the pinned links")?;
-            let is_there = |index| nix::net::if_::if_indextoname(index).is_ok();
-            if !lacks_any(&all, &pinned, is_there) {
+            if !lacks_any(&all, &pinned, has_name) {
                 return Ok(all);
             }
         }
@@ -172,6 +171,12 @@ fn connect() -> Result<rtnetlink::Handle> {
     Ok(netlink)
 }
 
+/// True if an interface with this index is there.
+fn has_name(index: u32) -> bool {
+    // nix takes libc's NULL for a success and gives the empty name, which no interface has.
+    nix::net::if_::if_indextoname(index).is_ok_and(|name| !name.is_empty())
+}
+
 /// True if an interface that has a pinned link is there and not in the list.
 fn lacks_any(all: &[Interface], pinned: &[LinkName], is_there: impl Fn(u32) -> bool) -> bool {
     pinned.iter().any(|name| match name {
@@ -190,8 +195,15 @@ mod tests {
     use crate::kernel::attach::Direction;
 
     #[test]
+    fn an_index_that_nothing_has_is_not_there() {
+        assert!(has_name(1), "loopback");
+        assert!(!has_name(i32::MAX as u32));
+    }
+
+    #[test]
     fn a_list_without_an_interface_that_is_there_is_not_believed() {
-        let interface = |index: u32| Interface { index, name: format!("v{index}"), loopback: false, bridge: false };
+        let interface =
+            |index: u32| Interface { index, name: format!("v{index}"), loopback: false, bridge: false, ethernet: true };
         let pinned = [
             LinkName::Interface { index: 2, name: "v2".into(), direction: Direction::Ingress },
             LinkName::Interface { index: 3, name: "v3".into(), direction: Direction::Egress },

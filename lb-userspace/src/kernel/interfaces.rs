@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use futures::TryStreamExt;
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
-use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 
 /// A network interface.
@@ -21,6 +21,8 @@ pub struct Interface {
     pub loopback: bool,
     /// A bridge (not a bridge's port).
     pub bridge: bool,
+    /// Its packets begin with an Ethernet header, as the programs read them. Tunnels (tun, WireGuard, ipip) have none.
+    pub ethernet: bool,
 }
 
 /// An address that others can reach.
@@ -65,7 +67,8 @@ fn interface(message: &LinkMessage) -> Option<Interface> {
         }
     }
     let loopback = message.header.flags.contains(LinkFlags::Loopback);
-    Some(Interface { index: message.header.index, name: name?, loopback, bridge })
+    let ethernet = matches!(message.header.link_layer_type, LinkLayerType::Ether | LinkLayerType::Loopback);
+    Some(Interface { index: message.header.index, name: name?, loopback, bridge, ethernet })
 }
 
 /// All addresses of global scope that are in use.
@@ -141,7 +144,8 @@ pub fn node_address(addresses: &[HostAddress], routes: &[DefaultRoute], v6: bool
 /// Which interfaces bpvs attaches to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Selection {
-    /// Patterns of names to take; none takes every interface but loopback devices and bridges.
+    /// Patterns of names to take; none takes every interface but loopback devices and bridges. Interfaces without
+    /// Ethernet headers are never taken.
     pub include: Vec<String>,
     /// Patterns of names to leave out.
     pub exclude: Vec<String>,
@@ -159,7 +163,7 @@ impl Selection {
                 } else {
                     matches(&self.include, &interface.name)
                 };
-                included && !matches(&self.exclude, &interface.name)
+                included && interface.ethernet && !matches(&self.exclude, &interface.name)
             })
             .cloned()
             .collect()
@@ -195,16 +199,27 @@ mod tests {
     use super::*;
 
     fn interface(index: u32, name: &str) -> Interface {
-        Interface { index, name: name.into(), loopback: name == "lo", bridge: name.starts_with("br") }
+        Interface {
+            index,
+            name: name.into(),
+            loopback: name == "lo",
+            bridge: name.starts_with("br"),
+            ethernet: !name.starts_with("tun"),
+        }
     }
 
     fn selected(selection: &Selection) -> Vec<String> {
-        let all: Vec<Interface> = ["lo", "eth0", "br0", "veth1", "docker0"]
+        let all: Vec<Interface> = ["lo", "eth0", "br0", "veth1", "docker0", "tun0"]
             .iter()
             .enumerate()
             .map(|(i, name)| interface(i as u32 + 1, name))
             .collect();
         selection.select(&all).into_iter().map(|interface| interface.name).collect()
+    }
+
+    #[test]
+    fn an_interface_without_ethernet_headers_is_never_taken() {
+        assert!(selected(&Selection { include: vec!["tun*".into()], exclude: Vec::new() }).is_empty());
     }
 
     #[test]

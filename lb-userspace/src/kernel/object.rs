@@ -127,12 +127,18 @@ fn load_program(ebpf: &mut Ebpf, name: &str) -> Result<()> {
         Err(ProgramError::LoadError { io_error, verifier_log }) => {
             let log = verifier_log.to_string();
             tracing::debug!("the verifier's log of `{name}`:\n{log}");
-            let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-            let reason = lines.iter().rev().find(|line| !line.starts_with("processed ")).unwrap_or(&"no reason given");
+            let reason = reason(&log).unwrap_or("no reason given");
             bail!("the kernel refuses program `{name}`: {io_error}: {reason} (RUST_LOG=debug shows the whole log)")
         }
         other => other.with_context(|| format!("cannot load program `{name}`")),
     }
+}
+
+/// What the verifier objects to: the last line of its log that is no statistics.
+fn reason(log: &str) -> Option<&str> {
+    const STATISTICS: [&str; 3] = ["processed ", "verification time ", "stack depth "];
+    let is_reason = |line: &&str| !line.trim().is_empty() && !STATISTICS.iter().any(|start| line.starts_with(start));
+    log.lines().rev().find(is_reason)
 }
 
 /// Looks at what is pinned already, and takes over the sizes of what fits. Returns the names of the maps there.
@@ -260,6 +266,14 @@ mod tests {
         check("connections", size_of::<layout::ConnectionKey>(), size_of::<layout::Connection>());
         check("socket_flows", size_of::<layout::SocketFlowKey>(), size_of::<layout::SocketFlow>());
         check("settings", 4, size_of::<layout::Settings>());
+    }
+
+    #[test]
+    fn the_reason_of_a_refusal_is_found_before_the_verifiers_statistics() {
+        let log = "1: (85) call bpf_loop#181\nR3 min value is outside\nverification time 5 usec\nstack depth 8+320\n\
+                   processed 4242 insns (limit 1000000)\n\n";
+        assert_eq!(reason(log), Some("R3 min value is outside"));
+        assert_eq!(reason("\nprocessed 1 insns\n"), None);
     }
 
     #[test]

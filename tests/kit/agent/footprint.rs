@@ -111,7 +111,10 @@ pub fn attached(namespace: &Namespace) -> Result<Vec<String>> {
                 found.extend(ours.filter(|n| n.starts_with(PROGRAMS)).map(|n| format!("{name} tcx {direction} {n}")));
                 let filters = namespace::run(Command::new("tc").args(["filter", "show", "dev", name, direction]))?;
                 let text = String::from_utf8_lossy(&filters.stdout).into_owned();
-                let ours = text.split_whitespace().filter(|word| word.starts_with(PROGRAMS));
+                // `... handle 0xb9 NAME direct-action ...`; newer ones also print the name of the program.
+                let words: Vec<_> = text.split_whitespace().collect();
+                let filters = words.windows(3).filter(|words| words[0] == "handle").map(|words| words[2]);
+                let ours = filters.filter(|name| name.starts_with(PROGRAMS));
                 found.extend(ours.map(|program| format!("{name} clsact {direction} {program}")));
             }
         }

@@ -32,7 +32,8 @@ fn a_new_pod_is_served_within_a_second_and_a_gone_one_leaves_no_pin() {
             names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.contains("-c9-")).collect()
         };
         let gone = || Ok(pins().is_empty().then_some(()));
-        wait_for("end of the pod's pins", CHANGE, gone, || pins().join("\n")).unwrap();
+        wait_for("end of the pod's pins", CHANGE, gone, || format!("{}\n{}", pins().join("\n"), agent.log().text(0)))
+            .unwrap();
         assert!(attached(node).unwrap().iter().all(|hook| !hook.starts_with("c9 ")));
     }
     agent.cleanup().unwrap();

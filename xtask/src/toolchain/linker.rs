@@ -17,12 +17,20 @@ pub(crate) const LLVM_MAJORS: [u32; 3] = [21, 22, 23];
 
 /// The folder that clones share: `BPVS_TOOLS` if set, else one below the user's cache.
 pub(crate) fn folder(llvm: u32) -> Result<PathBuf> {
+    match set("BPVS_TOOLS") {
+        Some(folder) => Ok(folder),
+        None => shared(&format!("tools-{VERSION}-llvm{llvm}")),
+    }
+}
+
+/// A folder of this name in the place that clones share.
+pub(crate) fn shared(name: &str) -> Result<PathBuf> {
     if let Some(folder) = set("BPVS_TOOLS") {
-        return Ok(folder);
+        return Ok(folder.join(name));
     }
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    let cache = cache.context("none of BPVS_TOOLS, XDG_CACHE_HOME and HOME is set: no place for bpf-linker")?;
-    Ok(cache.join("bpvs").join(format!("tools-{VERSION}-llvm{llvm}")))
+    let cache = cache.context("none of BPVS_TOOLS, XDG_CACHE_HOME and HOME is set: no place for tools")?;
+    Ok(cache.join("bpvs").join(name))
 }
 
 /// Every place where a bpf-linker of ours may be.

@@ -1,0 +1,103 @@
+//! `bpvs-guest`: does bpvs work on the kernel that this runs on? `cargo xtask kernels` boots kernels and runs it in each;
+//! it also runs on a host (as root), in namespaces that it removes.
+//!
+//! Each step that is over prints a line, `step <name> <ok|wrong> <what was found>`; the first line, `steps <names>`, says
+//! which there are. The first wrong step is the last: those after it need what it did.
+
+mod load;
+mod serve;
+mod world;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use bpvs_tests::agent::{attached, check_clean};
+use bpvs_tests::cleanup;
+use bpvs_tests::topology::Topology;
+
+use world::World;
+
+/// A step: what it finds in the world that the steps before it made.
+type Step = fn(&mut World<'_>) -> Result<String>;
+
+/// What all steps need: network namespaces, veth pairs, routes.
+const NETWORK: &str = "network";
+
+/// After that, in this order.
+const STEPS: [(&str, Step); 10] = [
+    ("check", |_| load::check()),
+    ("load", load),
+    ("attach", attach),
+    ("tcp", serve::tcp),
+    ("udp", serve::udp),
+    ("schedulers", serve::schedulers),
+    ("local", serve::local),
+    ("refuse", serve::refuse),
+    ("restart", serve::restart),
+    ("cleanup", clean_up),
+];
+
+fn main() -> ExitCode {
+    let names: Vec<_> = STEPS.iter().map(|(name, _)| *name).collect();
+    println!("steps {NETWORK} {}", names.join(" "));
+    let done = cleanup::on_signals().and_then(|()| run());
+    cleanup::wait_if_closing();
+    if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run() -> Result<()> {
+    let build = || Topology::builder().servers(world::SERVERS).build();
+    let topology = report(NETWORK, build(), |topology| format!("{} links", topology.node_interfaces().len()))?;
+    let mut world = World::new(&topology);
+    STEPS.iter().try_for_each(|(name, step)| report(name, step(&mut world), String::clone).map(drop))
+}
+
+/// Prints the line of a step.
+fn report<T>(name: &str, result: Result<T>, found: impl Fn(&T) -> String) -> Result<T> {
+    match &result {
+        Ok(value) => println!("step {name} ok {}", found(value)),
+        Err(error) => {
+            // One line, as for every step; the rest is for who looks at the console.
+            let text = format!("{error:#}");
+            println!("{text}\nstep {name} wrong {}", text.lines().next().unwrap_or_default());
+        }
+    }
+    result
+}
+
+/// Starts the agent: every program passes the verifier, every service is programmed.
+fn load(world: &mut World<'_>) -> Result<String> {
+    if let Err(error) = world.start() {
+        // The agent stops at the first program that is refused.
+        load::print_refusals()?;
+        return Err(error);
+    }
+    load::verified()
+}
+
+/// The programs are on every interface of the node, on the hook that this kernel should have, and on the cgroup.
+fn attach(world: &mut World<'_>) -> Result<String> {
+    let (node, agent) = (&world.topology.node, world.agent()?);
+    let hook = load::expected_hook()?;
+    let hooks = attached(&node.namespace)?;
+    for interface in world.topology.node_interfaces() {
+        for direction in ["ingress", "egress"] {
+            let wanted = format!("{interface} {hook} {direction} bpvs_{direction}");
+            ensure!(hooks.contains(&wanted), "no `{wanted}` among {hooks:?}");
+        }
+    }
+    let wanted = 2 * world.topology.node_interfaces().len();
+    ensure!(hooks.len() == wanted, "{} programs on interfaces, not {wanted}: {hooks:?}", hooks.len());
+    let links = agent.footprint()?.links.len();
+    Ok(format!("{} programs by {hook}, {links} pinned links", hooks.len()))
+}
+
+/// `bpvs cleanup`, and nothing of bpvs is left in the kernel.
+fn clean_up(world: &mut World<'_>) -> Result<String> {
+    let (topology, agent) = (world.topology, world.agent()?);
+    let before = agent.footprint()?;
+    ensure!(!before.is_empty(), "there is nothing to clean up");
+    agent.cleanup()?;
+    check_clean(agent.pin_path(), &topology.node.namespace, &before).context("after `bpvs cleanup`")?;
+    Ok(format!("{} maps and {} programs are gone", before.maps.len(), before.programs.len()))
+}

@@ -1,0 +1,106 @@
+//! `cargo xtask kernels`: does bpvs work on the kernels that it promises? Boots Debian's in a virtual machine each, all at
+//! a time, and runs `bpvs-guest` in them.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`packages`] | Debian's kernel packages: found, fetched, unpacked, kept |
+//! | [`archive`] | the cpio archive that a guest starts from |
+//! | [`image`] | what is in it: programs with their libraries, modules, `init.sh` |
+//! | [`machine`] | QEMU, and the lines of its console |
+//! | [`report`] | the table |
+
+mod archive;
+mod image;
+mod machine;
+mod packages;
+mod report;
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::host;
+use crate::progress::Progress;
+use crate::setup::{self, Need};
+use crate::{build_ebpf, workspace};
+
+/// What can be chosen.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Kernel series, as Debian packages them: the newest of each is taken
+    #[arg(long, value_delimiter = ',', default_value = "6.1,6.12", value_name = "SERIES,...")]
+    kernels: Vec<packages::Series>,
+    /// Look for newer kernels than those that were fetched before
+    #[arg(long)]
+    refresh: bool,
+    /// Longest time for a guest, in seconds: one that takes longer is ended, and is wrong
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+/// The task.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut progress = Progress::new(6);
+    let chain = setup::prepare(&mut progress, Need::Everything)?;
+    progress.step("preparing the virtual machine");
+    packages::require_programs()?;
+    build_ebpf::build(&mut progress, &chain, "release")?;
+    progress.step("building bpvs");
+    let made = host::build(&["-p", "lb-userspace", "--bin", "bpvs", "-p", "bpvs-tests", "--bin", "bpvs-guest"])?;
+    let program = |name: &str| made.get(name).with_context(|| format!("cargo built no program called {name}"));
+    let (bpvs, guest) = (program("bpvs")?, program("bpvs-guest")?);
+
+    progress.step("fetching kernels");
+    let mut kernels: Vec<packages::Kernel> = Vec::new();
+    for series in &options.kernels {
+        let kernel = packages::kernel(*series, options.refresh, &image::MODULES)?;
+        progress.note(&format!("Linux {series}: {}", kernel.release));
+        kernels.push(kernel);
+    }
+    let folder = workspace::root().join("target/kernels");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let programs = image::programs(bpvs, guest, &folder)?;
+
+    progress.step(&format!("running bpvs-guest on {} kernels", kernels.len()));
+    let limit = Duration::from_secs(options.timeout);
+    let results: Vec<machine::Outcome> = thread::scope(|scope| {
+        let runs: Vec<_> = kernels
+            .iter()
+            .map(|kernel| {
+                let (programs, folder) = (&programs, &folder);
+                scope.spawn(move || boot(kernel, programs, folder, limit))
+            })
+            .collect();
+        runs.into_iter()
+            .map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Result<_>>()
+    })?;
+    progress.close();
+    print!("{}", report::table(&results));
+    let wrong: Vec<_> = results.iter().filter(|outcome| !outcome.is_right()).collect();
+    for outcome in &wrong {
+        eprintln!("\n{}: {}; its console: {}", outcome.release, outcome.verdict(), outcome.console.display());
+        eprintln!("{}", outcome.tail());
+    }
+    if !wrong.is_empty() {
+        bail!("bpvs does not work on {} of {} kernels", wrong.len(), results.len());
+    }
+    Ok(())
+}
+
+/// One kernel's run.
+fn boot(
+    kernel: &packages::Kernel,
+    programs: &image::Programs,
+    folder: &std::path::Path,
+    limit: Duration,
+) -> Result<machine::Outcome> {
+    let named = |suffix: &str| -> PathBuf { folder.join(format!("{}.{suffix}", kernel.release)) };
+    let (initramfs, console) = (named("cpio"), named("console"));
+    let bytes = image::initramfs(kernel, programs)?;
+    fs::write(&initramfs, bytes).with_context(|| format!("cannot write {}", initramfs.display()))?;
+    machine::run(kernel, &initramfs, &console, limit)
+}

@@ -1,0 +1,17 @@
+#!/bin/busybox sh
+# The first process of a guest: mounts, modules, bpvs-guest, off. Its console is what xtask reads.
+/bin/busybox --install -s /bin
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export BPVS_BIN=/bin/bpvs BPVS_BPF_OBJECT=/bpvs.o
+mount -t proc none /proc
+mount -t sysfs none /sys
+mount -t devtmpfs none /dev
+mount -t tmpfs none /run
+mount -t tmpfs none /tmp
+mount -t bpf none /sys/fs/bpf
+mount -t cgroup2 none /sys/fs/cgroup
+for module in /modules/*; do insmod "$module"; done
+echo "kernel $(uname -r)"
+bpvs-guest 2>&1
+echo "ended $?"
+reboot -f
