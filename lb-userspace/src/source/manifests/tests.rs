@@ -231,7 +231,7 @@ fn the_examples_are_what_the_demo_needs() {
     model.replace(crate::model::SourceId::MANIFESTS, list);
     assert_eq!(model.problems(), []);
     let plan = plan(&model, &Node::named("n0"), &Defaults::default());
-    assert_eq!((plan.services.len(), plan.problems), (40, vec![]));
+    assert_eq!((plan.services.len(), plan.problems), (4 * lb_common::scheduler::Scheduler::ALL.len(), vec![]));
     for (frontend, service) in &plan.services {
         let scheduler = service.origin.trim_start_matches("demo/").split(':').next();
         assert_eq!(Some(service.scheduler.name()), scheduler, "{frontend:?}");
