@@ -114,7 +114,7 @@ fn maps_of_another_version_are_named_and_serve_on() {
         assert!(stderr.contains("layout version 99") && stderr.contains("use the bpvs that made them"), "{stderr}");
     }
     assert_eq!(world.dial(), 1);
-    write(1);
+    write(lb_common::layout::VERSION as u8);
     agent.start().unwrap();
     assert_eq!(world.dial(), 1);
 }
