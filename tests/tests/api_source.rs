@@ -192,7 +192,7 @@ async fn nothing_is_complete_before_every_first_list() {
     assert_eq!(failed, 5);
 }
 
-/// TOOLCHAIN, kube 5.0, 2: this would hang for ever.
+/// kube 5.0 asks for the same version again and again: left to it, this would hang for ever.
 #[tokio::test]
 async fn a_410_at_the_start_of_a_watch_leads_to_a_new_list() {
     for in_stream in [false, true] {
@@ -277,7 +277,7 @@ async fn a_removal_in_the_list_after_a_break_is_not_lost() {
     assert_eq!(agent.lines(), ["10.96.0.1:80 -> 10.1.0.2:8080"]);
 }
 
-/// TOOLCHAIN, kube 5.0, 3: no event tells of this, only listing again finds it.
+/// As after a restore of etcd: no event tells of this, only listing again finds it.
 #[tokio::test]
 async fn versions_that_went_backwards_are_healed_by_the_slow_list() {
     let server = ApiServer::start().await.unwrap();

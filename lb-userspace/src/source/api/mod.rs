@@ -1,6 +1,6 @@
 //! The API server: Services, EndpointSlices and the own Node, listed and watched.
 //!
-//! After any trouble the objects are listed anew and the list replaces what was there (traps 16): a watch that goes
+//! After any trouble the objects are listed anew and the list replaces what was there (cilium#48050): a watch that goes
 //! on where it broke would miss an event that could not be decoded, and `kube` never recovers from a 410 at the
 //! start of a watch. A list every now and then heals what no event will tell, such as a restored etcd whose versions
 //! went backwards. While the API server is away nothing changes.
