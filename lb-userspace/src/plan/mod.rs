@@ -60,8 +60,6 @@ pub struct Plan {
     pub services: BTreeMap<Frontend, DesiredService>,
     /// Conflicts and exceeded limits. What is wrong inside an object stands in [`Model::problems`].
     pub problems: Vec<Problem>,
-    /// Frontends that [`Plan::keep`] has added and [`Plan::add`] has not met.
-    pub kept: BTreeSet<Frontend>,
 }
 
 /// What holds where nothing else is stated.
@@ -116,11 +114,13 @@ pub fn plan_after<'a>(held: &Holders, model: &'a Model, _node: &Node, defaults: 
     };
     let services: Vec<(&Service, &[&EndpointSlice])> = services.into_iter().map(with_slices).collect();
     for of_one_age in services.chunk_by(|(a, _), (b, _)| a.created == b.created) {
+        // Frontends that `keep` has added and `add` has not met.
+        let mut kept = BTreeSet::new();
         for (service, slices) in of_one_age {
-            plan.keep(held, service, slices, defaults);
+            plan.keep(held, service, slices, defaults, &mut kept);
         }
         for (service, slices) in of_one_age {
-            plan.add(service, slices, defaults);
+            plan.add(service, slices, defaults, &mut kept);
         }
     }
     plan
@@ -133,7 +133,14 @@ impl Plan {
     }
 
     /// Adds those frontends of a Service that it has already.
-    fn keep(&mut self, held: &Holders, service: &Service, slices: &[&EndpointSlice], defaults: &Defaults) {
+    fn keep(
+        &mut self,
+        held: &Holders,
+        service: &Service,
+        slices: &[&EndpointSlice],
+        defaults: &Defaults,
+        kept: &mut BTreeSet<Frontend>,
+    ) {
         for port in &service.ports {
             for &address in &service.addresses {
                 let frontend = Frontend { address, port: port.port, protocol: port.protocol };
@@ -143,13 +150,19 @@ impl Plan {
                     let mut destinations = destinations::of(service, port, address.is_ipv4(), slices);
                     self.limit(service, &frontend, &mut destinations, defaults);
                     self.services.insert(frontend, desired(service, port, destinations, defaults));
-                    self.kept.insert(frontend);
+                    kept.insert(frontend);
                 }
             }
         }
     }
 
-    fn add(&mut self, service: &Service, slices: &[&EndpointSlice], defaults: &Defaults) {
+    fn add(
+        &mut self,
+        service: &Service,
+        slices: &[&EndpointSlice],
+        defaults: &Defaults,
+        kept: &mut BTreeSet<Frontend>,
+    ) {
         self.check_flags(service, defaults);
         let mut left_out = 0;
         for (index, port) in service.ports.iter().enumerate() {
@@ -157,7 +170,7 @@ impl Plan {
                 let frontend = Frontend { address, port: port.port, protocol: port.protocol };
                 let winner = self.services.get(&frontend);
                 // Once: a Service that states a frontend twice is told of it.
-                if winner.is_some_and(|winner| winner.origin == origin(service, port)) && self.kept.remove(&frontend) {
+                if winner.is_some_and(|winner| winner.origin == origin(service, port)) && kept.remove(&frontend) {
                     continue;
                 }
                 if let Some(winner) = winner {
