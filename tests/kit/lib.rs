@@ -9,6 +9,7 @@ pub mod datapath;
 pub mod foreign;
 pub mod model;
 pub mod namespace;
+pub mod oracle;
 pub mod packets;
 pub mod sequences;
 pub mod topology;
