@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use lb_common::address::Protocol;
-use lb_common::layout::{SERVICE_BY_ADDRESS, ServiceKey};
+use lb_common::layout::ServiceKey;
 
 /// `[tcp/|udp/|sctp/]ADDRESS[:PORT]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
