@@ -130,7 +130,12 @@ fn raced(frame: Frame, packet: &Packet) -> i32 {
 /// again by its key, since the verifier would follow a pointer through every scheduler.
 #[inline(always)]
 fn unknown(frame: Frame, packet: &Packet, ends: u32) -> i32 {
-    if lookup::of_packet(packet, frame.mark()) != 0 {
+    let Some(Scratch { service, wanted, .. }) = scratch() else { return NEXT };
+    wanted.address = packet.key.destination;
+    wanted.port = packet.key.destination_port;
+    wanted.protocol = packet.key.protocol;
+    wanted.mark = frame.mark();
+    if lookup::copy(wanted, service) != 0 {
         return new(frame, packet, ends);
     }
     if ends != 0 {

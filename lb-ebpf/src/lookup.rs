@@ -8,13 +8,9 @@ use lb_common::{
         LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_PREFIXES, PREFIX_BASE, SERVICE_BY_ADDRESS, Service, ServiceKey,
         ServicePrefix,
     },
-    packet::Packet,
 };
 
-use crate::{
-    maps::{LOOKUPS, SERVICE_PREFIXES, SERVICES_MAP, Scratch},
-    settings::scratch,
-};
+use crate::maps::{LOOKUPS, SERVICE_PREFIXES, SERVICES_MAP};
 
 /// What a packet, or a socket that connects, is for.
 #[derive(Clone, Copy)]
@@ -31,7 +27,7 @@ pub struct Wanted {
 
 /// Its service.
 #[inline(always)]
-pub fn service(wanted: &Wanted) -> Option<&'static Service> {
+fn service(wanted: &Wanted) -> Option<&'static Service> {
     let kinds = LOOKUPS.get(0).copied().unwrap_or(0);
     if kinds & LOOKUP_MARKS != 0
         && wanted.mark != 0
@@ -48,19 +44,17 @@ pub fn service(wanted: &Wanted) -> Option<&'static Service> {
     }
 }
 
-/// Finds a packet's service, and copies it to this CPU's scratch space: one place for what is found in either map, so
-/// that the verifier follows what comes next once. 0 if it is for none.
+/// Copies a service to `place`: what is found in either map is in one place then, and the verifier follows what comes next
+/// once. 0 if there is none.
 #[inline(never)]
-pub fn of_packet(packet: &Packet, mark: u32) -> u32 {
-    let wanted = Wanted {
-        address: packet.key.destination,
-        port: packet.key.destination_port,
-        protocol: packet.key.protocol,
-        mark,
-    };
-    let (Some(found), Some(Scratch { service: place, .. })) = (service(&wanted), scratch()) else { return 0 };
-    *place = *found;
-    1
+pub fn copy(wanted: &Wanted, place: &mut Service) -> u32 {
+    match service(wanted) {
+        Some(found) => {
+            *place = *found;
+            1
+        }
+        None => 0,
+    }
 }
 
 #[inline(always)]

@@ -17,7 +17,7 @@ use lb_common::{
     packet::Packet,
 };
 
-use crate::{create::Opened, schedule::Request};
+use crate::{create::Opened, lookup::Wanted, schedule::Request};
 
 const MAPPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -38,7 +38,9 @@ pub struct Scratch {
     pub quoted: Packet,
     /// A part of what a refusal quotes.
     pub quote: [u32; QUOTE_WORDS],
-    /// The packet's service, as it was when it was looked up.
+    /// What the packet is for.
+    pub wanted: Wanted,
+    /// Its service, as it was when it was looked up.
     pub service: Service,
     /// What a scheduler is asked.
     pub request: Request,

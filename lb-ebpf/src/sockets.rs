@@ -137,15 +137,15 @@ fn settings_of_node(ctx: &SockAddrContext) -> Option<&'static Settings> {
     if namespace == settings.namespace_cookie { Some(settings) } else { None }
 }
 
-/// The service that a process asks for, if it is one.
+/// Copies the service that a process asks for; 0 if it is none.
 #[inline(always)]
-fn service(ctx: &SockAddrContext, address: Address, port: Port, protocol: u32) -> Option<&'static Service> {
+fn service(ctx: &SockAddrContext, address: Address, port: Port, protocol: u32, place: &mut Service) -> u32 {
     // SAFETY: `sk` is the context's socket; the verifier demands the null check.
     let mark = unsafe {
         let socket = (*ctx.sock_addr).__bindgen_anon_1.sk;
         if socket.is_null() { 0 } else { (*socket).mark }
     };
-    lookup::service(&Wanted { address, port, protocol: protocol as u8, mark })
+    lookup::copy(&Wanted { address, port, protocol: protocol as u8, mark }, place)
 }
 
 /// The server for a process's connection; 0 for none. A client's template holds for the node's own processes too; that it
@@ -209,7 +209,11 @@ pub fn connect<P: Peer>(ctx: &SockAddrContext) -> i32 {
     let cookie = cookie(ctx);
     // A socket that connects anew gives its last connection back, whatever it connects to.
     forget(cookie);
-    let Some(service) = service(ctx, frontend, frontend_port, protocol) else { return ALLOW };
+    let mut service = Service::default();
+    if self::service(ctx, frontend, frontend_port, protocol, &mut service) == 0 {
+        return ALLOW;
+    }
+    let service = &service;
     let now = now();
     let server = choose(service, &mut request(ctx, settings, frontend, now), frontend_port, protocol);
     let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse() };
@@ -293,7 +297,11 @@ pub fn newest_key(cookie: u64) -> SocketFlowKey {
 pub fn sendmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
     let Some(settings) = settings_of_node(ctx) else { return ALLOW };
     let (frontend, frontend_port) = (P::address(ctx), port(ctx));
-    let Some(service) = service(ctx, frontend, frontend_port, UDP) else { return ALLOW };
+    let mut service = Service::default();
+    if self::service(ctx, frontend, frontend_port, UDP, &mut service) == 0 {
+        return ALLOW;
+    }
+    let service = &service;
     let cookie = cookie(ctx);
     // A connected socket may name its peer all the same: it hears its own server and no other.
     // SAFETY: words of a value that is written whole before it is found.
