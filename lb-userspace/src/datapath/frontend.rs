@@ -124,6 +124,11 @@ impl Virtual {
         matches!(self.scope, Scope::Prefix(_))
     }
 
+    /// True for one that takes more than one address and port.
+    pub(super) const fn is_wide(&self) -> bool {
+        self.port == 0 || !matches!(self.scope, Scope::Address)
+    }
+
     /// Why no packet, or more than what was meant, would match this.
     pub fn problem(&self) -> Option<String> {
         match self.scope {

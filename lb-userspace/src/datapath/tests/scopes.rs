@@ -245,6 +245,23 @@ fn an_edit_of_the_service_keeps_its_scheduler_where_it_is() {
 }
 
 #[test]
+fn what_a_client_asked_for_is_not_the_name_of_a_service_that_takes_more() {
+    for (frontend, _) in all() {
+        let wish = services([(frontend, service(RoundRobin, &[(1, 1)]))]);
+        let mut before = applied([&wish]);
+        before.store_mut().load_mut(1).unwrap().connections = 1;
+        before.apply(&Plan::default(), Instant::now()).unwrap();
+        let mut after = writer(before.store().clone());
+        assert!(after.has_unnamed());
+        let named = after.name_removed([(1, key(1))]);
+        assert_eq!(named, u32::from(frontend == super::frontend(1)), "{frontend:?}");
+        after.apply(&one(RoundRobin, &[(1, 1)]), Instant::now()).unwrap();
+        let id = after.store().service(&key(1)).unwrap().id;
+        assert_eq!(id, if named == 1 { 1 } else { 2 });
+    }
+}
+
+#[test]
 fn a_server_may_have_the_port_that_the_client_asked_for() {
     let mut plan = services([(all()[2].0, service(RoundRobin, &[(1, 1)]))]);
     plan.services.values_mut().for_each(|service| service.destinations[0].port = 0);
