@@ -40,7 +40,7 @@ fn all() -> [(Frontend, u32); 6] {
         (scoped("0.0.0.0", 0, Scope::Mark(7)), LOOKUP_MARKS),
         (scoped("::", 0, Scope::Mark(7)), LOOKUP_MARKS),
         (scoped("10.96.0.0", 80, Scope::Prefix(16)), LOOKUP_PREFIXES),
-        (scoped("2000::", 0, Scope::Prefix(3)), LOOKUP_PREFIXES | LOOKUP_ALL_PORTS),
+        (scoped("2000::", 0, Scope::Prefix(3)), LOOKUP_PREFIXES),
     ]
 }
 
