@@ -302,3 +302,45 @@ fn picks_during_changes_find_destinations_of_their_service_and_versions_only_gro
     let (_, entry) = writer.store().services().unwrap()[0];
     assert_eq!((word.version, entry.version), (3000, 3000));
 }
+
+#[test]
+fn no_connection_is_lost_while_thresholds_change() {
+    let maps = maps(CAPACITY, MMAPABLE);
+    let twin = twin(&maps);
+    let mut writer = writer(KernelStore::new(maps).unwrap());
+    let plans = [0, 1, 40, 3].map(|upper| {
+        let mut plan = one(Scheduler::LeastConnection, &[(1, 1)]);
+        let server = plan.services.values_mut().flat_map(|service| &mut service.destinations).next().unwrap();
+        server.thresholds = Thresholds { upper, lower: 0 };
+        plan
+    });
+    let now = Instant::now();
+    writer.apply(&plans[0], now).unwrap();
+    let done = AtomicBool::new(false);
+    let counted = std::thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            let mut store = KernelStore::new(twin).unwrap();
+            let mut counted = 0u64;
+            while !done.load(Ordering::Relaxed) {
+                // One more, or one less: the programs add, which is the same in one step.
+                let step = if counted > 20 { u64::MAX } else { DestinationLoad::ONE_INACTIVE };
+                let mut current = store.load(1).unwrap().connections;
+                while let Err(found) = store.exchange_connections(1, current, current.wrapping_add(step)).unwrap() {
+                    current = found;
+                }
+                counted = counted.wrapping_add(step);
+            }
+            counted
+        });
+        for round in 1..3000usize {
+            writer.apply(&plans[round % 4], now).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        traffic.join().unwrap()
+    });
+    let load = writer.store().load(1).unwrap();
+    assert_eq!((u64::from(load.inactive()), load.active()), (counted, 0));
+    // Back to no threshold: the flag goes, the count stays.
+    writer.apply(&plans[0], now).unwrap();
+    assert_eq!(writer.store().load(1).unwrap().connections, counted);
+}
