@@ -69,7 +69,7 @@ fn lines(plan: &Plan) -> Vec<String> {
     plan.services
         .iter()
         .map(|(frontend, service)| {
-            let mut line = format!("{} {}", display(frontend), service.scheduler.name());
+            let mut line = format!("{} {}", frontend, service.scheduler.name());
             for destination in &service.destinations {
                 let address = std::net::SocketAddr::new(destination.address, destination.port);
                 line += &format!(" {address}={}", destination.weight);
