@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use lb_common::layout::ServiceKey;
 
-use super::{MapStore, Writer, state::Virtual};
+use super::{
+    MapStore, Writer,
+    frontend::{Key, Virtual},
+};
 
 impl<S: MapStore> Writer<S> {
     /// True if [`Writer::name_removed`] could find something out.
@@ -20,7 +23,7 @@ impl<S: MapStore> Writer<S> {
         let mut found: BTreeMap<u32, Option<Virtual>> = BTreeMap::new();
         for (id, key) in names {
             if self.services.get(&id).is_some_and(|state| state.virtual_service.is_none()) {
-                let name = Virtual::from_key(&key);
+                let name = Virtual::from_key(&Key::Service(key));
                 found.entry(id).and_modify(|known| *known = known.filter(|_| *known == name)).or_insert(name);
             }
         }

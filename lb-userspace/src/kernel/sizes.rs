@@ -71,7 +71,8 @@ impl Sizes {
     /// Entries that a map must have, or `None` for maps whose size is not a setting.
     pub fn entries(&self, map: &str) -> Option<u32> {
         Some(match map {
-            "services" => self.services,
+            // A trie takes memory for what is in it: there is no need for a size of its own.
+            "services" | "service_prefixes" => self.services,
             // Ids count from 1, so that 0 can mean "none".
             "scheduler_state" | "service_retired" => self.services + 1,
             "destination_slots" => self.slots,
@@ -85,7 +86,7 @@ impl Sizes {
     /// The option that a map's size comes from.
     pub fn option(map: &str) -> Option<&'static str> {
         Some(match map {
-            "services" | "scheduler_state" | "service_retired" => "--max-services",
+            "services" | "service_prefixes" | "scheduler_state" | "service_retired" => "--max-services",
             "destination_slots" => "--max-slots",
             "destinations" | "destination_load" | "destination_traffic" | "sweep_recount" => "--max-destinations",
             "connections" => "--max-connections",
@@ -120,7 +121,15 @@ mod tests {
 
     #[test]
     fn every_map_with_a_size_names_its_option() {
-        for map in ["services", "scheduler_state", "destination_slots", "destinations", "connections", "settings"] {
+        for map in [
+            "services",
+            "service_prefixes",
+            "scheduler_state",
+            "destination_slots",
+            "destinations",
+            "connections",
+            "settings",
+        ] {
             assert_eq!(Sizes::default().entries(map).is_some(), Sizes::option(map).is_some(), "{map}");
         }
     }
