@@ -33,6 +33,8 @@ enum Command {
     /// List connections, as `ipvsadm -Lcn`
     #[command(visible_alias = "conns")]
     Connections(observe::OutputArgs),
+    /// Print the running services as rules, as `ipvsadm -S -n`: for `bpvs run --ipvs-rules` and `ipvsadm -R`
+    Save(PinArgs),
     /// Set how long connections live, as `ipvsadm --set`; each takes it from its next packet on
     SetTimeouts(timeouts::TimeoutArgs),
     /// Show size, use and memory of each map
@@ -70,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(*args),
         Command::List(args) => observe::list(&args),
         Command::Connections(args) => observe::connections(&args),
+        Command::Save(args) => observe::save(&args),
         Command::SetTimeouts(args) => timeouts::set(&args),
         Command::Maps(args) => observe::maps(&args),
         Command::Check(args) => run::check(&args),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use lb_common::address::Protocol;
+use serde::Serialize;
 
 /// Key of a virtual service: what a packet must match, exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,7 +20,8 @@ pub struct Frontend {
 }
 
 /// How much a virtual service takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// One address.
     #[default]
@@ -57,9 +59,10 @@ impl fmt::Display for Frontend {
 }
 
 /// New connections of a client go where its last one went (`ipvsadm -p`, `-M`; Kubernetes' `sessionAffinity: ClientIP`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Persistence {
     /// Seconds after the last new connection, from 1 to [`Self::LONGEST`].
+    #[serde(rename = "timeout_seconds")]
     pub timeout: u32,
     /// Clients with the same first bits of their address count as one: 1 to 32, or 128 for IPv6.
     pub netmask: u8,
@@ -71,7 +74,7 @@ impl Persistence {
 }
 
 /// How many connections a real server takes (`ipvsadm -x`, `-y`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Thresholds {
     /// With this many, active and inactive, it takes no new ones. 0 for no limit.
     pub upper: u32,

@@ -11,6 +11,7 @@ pub(crate) mod field;
 pub mod frontend;
 pub mod node;
 pub mod object;
+pub(crate) mod place;
 pub mod problem;
 pub mod rules;
 pub mod service;

@@ -8,11 +8,13 @@
 //! | [`maps`] | `bpvs maps` |
 //! | [`tables`] | where they come from: the maps as a trait |
 //! | [`pinned`] | that trait for pinned maps |
+//! | [`order`] | in which order `ipvsadm` shows services |
 //! | [`filter`] | which services are asked for |
 
 pub mod connections;
 pub mod filter;
 pub mod maps;
+pub mod order;
 pub mod pinned;
 pub mod services;
 pub mod tables;

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use lb_common::address::Protocol;
 use lb_common::scheduler::Scheduler;
 
-use super::place::{self, number};
 use super::words::{Given, Opt, Wrong, options, words};
+use crate::model::place::{self, number};
 use crate::model::{Frontend, Persistence, RuleOptions, RuleServer, Scope, Thresholds};
 
 /// What a line does.

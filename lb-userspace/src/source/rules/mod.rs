@@ -3,7 +3,6 @@
 //! | module | idea |
 //! |---|---|
 //! | `words` | a line's words -> options |
-//! | `place` | addresses, networks, ports |
 //! | `command` | options -> what the line does |
 //! | `table` | what all lines come to |
 //! | `parse` | a file, and what is wrong with it |
@@ -13,7 +12,6 @@
 
 mod command;
 mod parse;
-mod place;
 mod table;
 mod words;
 

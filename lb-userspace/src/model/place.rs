@@ -1,8 +1,8 @@
-//! Addresses and ports of a rule: `10.0.0.1:80`, `[fd00::1]:80`; networks, which ipvsadm has not: `10.0.0.0/8:80`.
+//! Addresses and ports as `ipvsadm` writes them: `10.0.0.1:80`, `[fd00::1]:80`; networks, which ipvsadm has not: `10.0.0.0/8:80`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::model::Scope;
+use super::Scope;
 
 const ADDRESS: &str = "must be a number address and port such as 10.96.0.10:80 or [fd00::10]:80: names of hosts and ports \
                        are not looked up; write the file with `ipvsadm -S -n`";
@@ -11,15 +11,15 @@ const PORT: &str = "the port must be a number from 0 to 65535: names are not loo
 
 /// An address with what is written behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
-    pub(super) address: IpAddr,
-    pub(super) scope: Scope,
+pub(crate) struct Place {
+    pub(crate) address: IpAddr,
+    pub(crate) scope: Scope,
     /// None if there is none.
-    pub(super) port: Option<u16>,
+    pub(crate) port: Option<u16>,
 }
 
 /// Reads an address, perhaps a network, perhaps with a port.
-pub(super) fn parse(text: &str) -> Result<Place, String> {
+pub(crate) fn parse(text: &str) -> Result<Place, String> {
     let (address, length, port) = split(text)?;
     let port = port.map(|port| number::<u16>(port).ok_or(PORT)).transpose()?;
     let Some(length) = length else {
@@ -104,7 +104,7 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
 }
 
 /// The length of a netmask: `255.255.255.0` for IPv4, `64` for IPv6, as `ipvsadm -M` has them.
-pub(super) fn netmask(text: &str, v6: bool) -> Result<u8, String> {
+pub(crate) fn netmask(text: &str, v6: bool) -> Result<u8, String> {
     if v6 {
         let length = number::<u8>(text).filter(|length| (1..=128).contains(length));
         return length.ok_or_else(|| "must be a prefix length from 1 to 128, as the service is IPv6".to_owned());
@@ -117,7 +117,7 @@ pub(super) fn netmask(text: &str, v6: bool) -> Result<u8, String> {
 }
 
 /// A number in digits, without a sign.
-pub(super) fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
+pub(crate) fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
