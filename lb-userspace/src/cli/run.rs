@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use lb_common::layout::{SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT, SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP};
 use lb_common::scheduler::Scheduler;
@@ -13,6 +13,7 @@ use super::values::{duration, pattern, scheduler, timeout};
 use super::{Output, PinArgs};
 use crate::agent::{self, Api, Config, TcHook, TimeoutChange};
 use crate::kernel::{interfaces::Selection, pins::Pins, probe, sizes::Sizes};
+use crate::source::rules::RulesFile;
 
 /// Arguments of `bpvs run`.
 #[derive(Debug, Args)]
@@ -121,6 +122,9 @@ struct SocketArgs {
 /// Arguments of `bpvs check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
+    /// Check this file of rules too, as `bpvs run --ipvs-rules` would read it
+    #[arg(long, value_name = "FILE")]
+    ipvs_rules: Option<PathBuf>,
     /// Format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -158,8 +162,15 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `bpvs check`: 0 if nothing that is required is missing.
+/// `bpvs check`: 0 if nothing that is required is missing, and no rule is wrong.
 pub(super) fn check(args: &CheckArgs) -> Result<ExitCode> {
+    let rules = match &args.ipvs_rules {
+        Some(path) => {
+            let read = RulesFile::new(path).read_once();
+            Some(read.with_context(|| format!("cannot read --ipvs-rules {}", path.display()))?)
+        }
+        None => None,
+    };
     let places = probe::Places {
         pin_path: args.pins.pin_path.clone(),
         cgroup: args.sockets.cgroup.clone(),
@@ -167,10 +178,11 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode> {
     };
     let probes = probe::probe(&places);
     super::observe::print(&match args.output {
-        Output::Text => crate::render::text::probes(&probes),
-        Output::Json => crate::render::json::probes(&probes),
+        Output::Text => crate::render::text::check(&probes, rules.as_ref()),
+        Output::Json => crate::render::json::check(&probes, rules.as_ref()),
     })?;
-    Ok(if probe::missing(&probes).is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let wrong = probe::missing(&probes).is_some() || rules.is_some_and(|rules| !rules.problems.is_empty());
+    Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn config(args: RunArgs) -> Result<Config> {

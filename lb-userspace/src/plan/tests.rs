@@ -300,6 +300,23 @@ fn of_one_age_the_service_that_has_a_frontend_keeps_it_from_one_that_comes_later
 }
 
 #[test]
+fn session_affinity_one_packet_and_thresholds_reach_every_port_that_can_have_them() {
+    let web = with(
+        service("web", "10.96.0.1", &["p:80/TCP", "q:53/UDP"]),
+        "/metadata/annotations",
+        json!({"bpvs.io/persistence-netmask": "24", "bpvs.io/one-packet": "true", "bpvs.io/thresholds": "9,4"}),
+    );
+    let web = with(web, "/spec/sessionAffinity", json!("ClientIP"));
+    let plan = planned(&[web, slice("a", "web", &["p:1/TCP", "q:2/UDP"], &["10.1.0.1"])]);
+    let [tcp, udp] = plan.services.values().collect::<Vec<_>>()[..] else { panic!("{plan:?}") };
+    for service in [tcp, udp] {
+        assert_eq!(service.persistence, Some(Persistence { timeout: 10_800, netmask: 24 }));
+        assert_eq!(service.destinations[0].thresholds, Thresholds { upper: 9, lower: 4 });
+    }
+    assert!(!tcp.one_packet && udp.one_packet);
+}
+
+#[test]
 fn beyond_a_limit_a_problem_names_object_and_limit_and_the_rest_works() {
     let objects = [
         with(

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::kernel::probe::Probe;
+use crate::model::Rules;
 use crate::view::connections::ConnectionRow;
 use crate::view::maps::MapRow;
 use crate::view::services::ServiceRow;
@@ -40,9 +41,15 @@ pub fn maps(rows: &[MapRow]) -> String {
     print(&json!({ "maps": rows }))
 }
 
-/// `bpvs check -o json`.
-pub fn probes(rows: &[Probe]) -> String {
-    print(&json!({ "features": rows }))
+/// `bpvs check -o json`, with what it found in a file of rules.
+pub fn check(rows: &[Probe], rules: Option<&Rules>) -> String {
+    let mut document = json!({ "features": rows });
+    if let Some(rules) = rules {
+        let servers: usize = rules.services.iter().map(|service| service.servers.len()).sum();
+        let problems: Vec<String> = rules.problems.iter().map(ToString::to_string).collect();
+        document["rules"] = json!({ "services": rules.services.len(), "real_servers": servers, "problems": problems });
+    }
+    print(&document)
 }
 
 fn print(document: &impl Serialize) -> String {

@@ -7,6 +7,7 @@ use lb_common::tcp::State;
 
 use super::number::bytes;
 use crate::kernel::probe::Probe;
+use crate::model::Rules;
 use crate::view::connections::{Client, ConnectionRow};
 use crate::view::maps::MapRow;
 
@@ -60,8 +61,21 @@ pub fn maps(rows: &[MapRow]) -> String {
     out
 }
 
-/// `bpvs check`.
-pub fn probes(rows: &[Probe]) -> String {
+/// `bpvs check`, with what it found in a file of rules.
+pub fn check(rows: &[Probe], rules: Option<&Rules>) -> String {
+    let mut out = probes(rows);
+    if let Some(rules) = rules {
+        let servers: usize = rules.services.iter().map(|service| service.servers.len()).sum();
+        let (services, problems) = (rules.services.len(), rules.problems.len());
+        let _infallible = writeln!(out, "\nRules: {services} services, {servers} real servers, {problems} problems");
+        for problem in &rules.problems {
+            let _infallible = writeln!(out, "{problem}");
+        }
+    }
+    out
+}
+
+fn probes(rows: &[Probe]) -> String {
     let mut out = format!("{:<26} {:<38} {:<9} {}\n", "Feature", "Since", "Status", "Detail");
     for row in rows {
         let status = row.status.name();
@@ -75,6 +89,7 @@ mod tests {
     use super::super::testing::connection_rows;
     use super::*;
     use crate::kernel::probe::Status;
+    use crate::model::Problem;
     use lb_common::timeouts::Timeouts;
 
     #[test]
@@ -122,6 +137,27 @@ fragments            hash             20     32     65536         -          -
 total                                                                  5.0 MiB
 ";
         assert_eq!(maps(&[row("services", Some(3), Some(5 << 20)), row("fragments", None, None)]), expected);
+    }
+
+    #[test]
+    fn the_check_names_what_is_wrong_in_rules() {
+        let problem = Problem {
+            object: "rule TCP 10.0.0.1:80".into(),
+            location: Some("rules:3".into()),
+            field: "-w".into(),
+            value: "\"x\"".into(),
+            message: "must be a number".into(),
+        };
+        let rules = Rules { problems: vec![problem], ..Rules::default() };
+        let text = check(&[], Some(&rules));
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        let expected = [
+            "",
+            "Rules: 0 services, 0 real servers, 1 problems",
+            "rules:3: rule TCP 10.0.0.1:80: -w: \"x\": must be a number",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(check(&[], None).lines().count(), 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `bpvs list SERVICE`: which services are asked for.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use lb_common::address::{Address, Protocol};
