@@ -215,12 +215,12 @@ impl<S: MapStore> Writer<S> {
 }
 
 impl<S: MapStore> Writer<S> {
-    /// Flags of overload that do not follow from the thresholds: a writer was stopped between the two.
+    /// Flags of overload that do not follow from the thresholds: a writer was stopped between the two, perhaps before the
+    /// destination was in a set.
     fn take_over_thresholds(&mut self) -> Result<(), StoreError> {
-        for member in self.services.values().flat_map(|state| &state.list) {
-            let Some(record) = self.records.get(&member.id) else { continue };
-            if evaluated(self.store.load(member.id)?.connections, record).is_some() {
-                self.unevaluated.insert(member.id);
+        for (&id, record) in &self.records {
+            if evaluated(self.store.load(id)?.connections, record).is_some() {
+                self.unevaluated.insert(id);
             }
         }
         Ok(())

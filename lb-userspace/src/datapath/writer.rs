@@ -127,7 +127,7 @@ impl<S: MapStore> Writer<S> {
         // What is removed makes room only where there is none: normally it goes last.
         let prefixes = wanted.iter().map(|(service, _)| service).chain(&removed).filter(|service| service.is_prefix());
         let removed_first = wanted.len() + removed.len() > self.limits.services as usize
-            || prefixes.count() > self.store.capacity().prefixes as usize;
+            || prefixes.count() >= self.store.capacity().prefixes as usize;
         if removed_first {
             self.remove_all(&removed, now, &mut summary, &mut errors);
         }

@@ -71,8 +71,10 @@ impl Sizes {
     /// Entries that a map must have, or `None` for maps whose size is not a setting.
     pub fn entries(&self, map: &str) -> Option<u32> {
         Some(match map {
-            // A trie takes memory for what is in it: there is no need for a size of its own.
-            "services" | "service_prefixes" => self.services,
+            "services" => self.services,
+            // A trie takes memory only for what is in it, so that it needs no setting of its own. One more than there can
+            // be: before Linux 6.13 a full one refuses even to replace an entry.
+            "service_prefixes" => self.services + 1,
             // Ids count from 1, so that 0 can mean "none".
             "scheduler_state" | "service_retired" => self.services + 1,
             "destination_slots" => self.slots,

@@ -1,13 +1,12 @@
 //! The maps in the kernel: `services` and `service_prefixes` by system calls, the arrays through shared memory.
 //!
 //! Values are written into the mapped arrays before `services` publishes them. That order holds for packets too: the
-//! stores are atomics that no compiler moves across the system call, the kernel links a hash element in with release
-//! ordering, and a program finds slots and destinations only through what it read from that element.
+//! stores are atomics that no compiler moves across the system call, the kernel links an element of a hash or a trie in
+//! with release ordering, and a program finds slots and destinations only through what it read from that element.
 
 use std::{
     collections, fmt,
     os::fd::AsFd,
-    path::Path,
     sync::atomic::Ordering::{AcqRel, Acquire, Release},
     time::Duration,
 };
@@ -25,6 +24,10 @@ use lb_common::layout::{
 use super::{Capacity, MapStore, PrefixKey, StoreError, check, mapping::MappedArray, names};
 use crate::kernel::namespace::monotonic_now;
 
+mod maps;
+
+pub use maps::KernelMaps;
+
 /// Gives a type of `lb-common` to aya. Both crates mean the same by `Pod`, but each has a trait of its own.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -33,83 +36,6 @@ struct Plain<T>(T);
 // SAFETY: bytemuck's `Pod` says that every bit pattern is a value and that there is no padding, which is what aya asks
 // for; the wrapper is transparent.
 unsafe impl<T: bytemuck::Pod> aya::Pod for Plain<T> {}
-
-/// The maps that the store needs, by name.
-#[derive(Debug)]
-pub struct KernelMaps {
-    /// Map `services`.
-    pub services: MapData,
-    /// Map `service_prefixes`.
-    pub prefixes: MapData,
-    /// Map `lookups`.
-    pub lookups: MapData,
-    /// Map `destination_slots`.
-    pub slots: MapData,
-    /// Map `destinations`.
-    pub destinations: MapData,
-    /// Map `destination_load`.
-    pub load: MapData,
-    /// Map `destination_traffic`.
-    pub traffic: MapData,
-    /// Map `service_retired`.
-    pub retired: MapData,
-    /// Map `scheduler_state`.
-    pub words: MapData,
-    /// Map `connections`.
-    pub connections: MapData,
-}
-
-impl KernelMaps {
-    /// The maps that `find` returns for each name.
-    ///
-    /// # Errors
-    /// The first error of `find`.
-    pub fn find<E>(mut find: impl FnMut(&'static str) -> Result<MapData, E>) -> Result<Self, E> {
-        Ok(Self {
-            services: find(names::SERVICES)?,
-            prefixes: find(names::PREFIXES)?,
-            lookups: find(names::LOOKUPS)?,
-            slots: find(names::SLOTS)?,
-            destinations: find(names::DESTINATIONS)?,
-            load: find(names::LOAD)?,
-            traffic: find(names::TRAFFIC)?,
-            retired: find(names::RETIRED)?,
-            words: find(names::WORDS)?,
-            connections: find(names::CONNECTIONS)?,
-        })
-    }
-
-    /// The maps pinned by their names in a folder of a BPF file system.
-    ///
-    /// # Errors
-    /// A pin that is missing or may not be opened.
-    pub fn pinned(folder: &Path) -> Result<Self, StoreError> {
-        Self::find(|map| {
-            MapData::from_pin(folder.join(map)).map_err(|source| StoreError::Kernel {
-                map,
-                operation: "open pin",
-                source,
-            })
-        })
-    }
-
-    /// Second handles to the maps of a loaded object, which keeps its own.
-    ///
-    /// # Errors
-    /// A map that the object lacks, or that is of another type than expected.
-    pub fn of(object: &aya::Ebpf) -> Result<Self, StoreError> {
-        Self::find(|map| {
-            let data = match object.map(map) {
-                Some(Map::HashMap(data) | Map::Array(data) | Map::PerCpuArray(data) | Map::LpmTrie(data)) => data,
-                Some(_) => return Err(unusable(map, "it is of another type than expected".to_owned())),
-                None => return Err(unusable(map, "the BPF object does not have it".to_owned())),
-            };
-            let kernel = |source| StoreError::Kernel { map, operation: "duplicate descriptor", source };
-            let fd = data.fd().as_fd().try_clone_to_owned().map_err(|error| kernel(MapError::IoError(error)))?;
-            MapData::from_fd(fd).map_err(kernel)
-        })
-    }
-}
 
 /// Maps in the kernel.
 pub struct KernelStore {

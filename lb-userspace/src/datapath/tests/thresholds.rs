@@ -37,9 +37,8 @@ fn limited(scheduler: Scheduler, servers: &[(u8, u32, u32)]) -> Plan {
 
 fn connect(writer: &mut Writer<MemoryStore>, id: u32, active: u64, inactive: u64) {
     let load = writer.store_mut().load_mut(id).unwrap();
-    load.connections = load.connections & DestinationLoad::OVERLOADED
-        | active * DestinationLoad::ONE_ACTIVE
-        | inactive * DestinationLoad::ONE_INACTIVE;
+    let counts = active * DestinationLoad::ONE_ACTIVE + inactive * DestinationLoad::ONE_INACTIVE;
+    load.connections = (load.connections & DestinationLoad::OVERLOADED) | counts;
 }
 
 fn overloaded(store: &impl MapStore, id: u32) -> bool {
