@@ -308,7 +308,7 @@ fn session_affinity_one_packet_and_thresholds_reach_every_port_that_can_have_the
     );
     let web = with(web, "/spec/sessionAffinity", json!("ClientIP"));
     let plan = planned(&[web, slice("a", "web", &["p:1/TCP", "q:2/UDP"], &["10.1.0.1"])]);
-    let [tcp, udp] = plan.services.values().collect::<Vec<_>>()[..] else { panic!("{plan:?}") };
+    let [udp, tcp] = plan.services.values().collect::<Vec<_>>()[..] else { panic!("{plan:?}") };
     for service in [tcp, udp] {
         assert_eq!(service.persistence, Some(Persistence { timeout: 10_800, netmask: 24 }));
         assert_eq!(service.destinations[0].thresholds, Thresholds { upper: 9, lower: 4 });
