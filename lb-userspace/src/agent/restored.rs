@@ -35,9 +35,8 @@ impl Restored {
     }
 }
 
-/// Ids and frontends of services, as their connections tell. A connection of a mark, a network or every port tells the
-/// address and port that its client asked for, as if that were its service: with two of them the names contradict each
-/// other and are not used.
+/// Ids and frontends of services, as their connections tell. A connection of a mark, a network or every port tells what
+/// its client asked for: the writer knows those services and uses no names for them. A template is no packet's connection.
 pub(super) fn names(tables: &impl Tables) -> Result<Vec<(u32, ServiceKey)>> {
     let mut names = Vec::new();
     for (key, connection) in tables.connections()? {

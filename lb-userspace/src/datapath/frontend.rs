@@ -53,14 +53,13 @@ const MAPPED: Ipv6Addr = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped();
 const MAPPED_BITS: u8 = 96;
 
 impl Key {
-    /// The kinds of lookup that find this entry, as map `lookups` holds them. What has one key alone, by address,
-    /// protocol and port, is always looked for.
+    /// The kind of lookup that finds this entry, as map `lookups` holds it. An address with its port is always looked for.
     pub fn lookups(&self) -> u32 {
-        let all_ports = |port: Port| if port == Port(0) { LOOKUP_ALL_PORTS } else { 0 };
         match self {
             Self::Service(key) if key.kind == SERVICE_BY_MARK => LOOKUP_MARKS,
-            Self::Service(key) => all_ports(key.port),
-            Self::Prefix(key) => LOOKUP_PREFIXES | all_ports(key.prefix.port),
+            Self::Service(key) if key.port == Port(0) => LOOKUP_ALL_PORTS,
+            Self::Service(_) => 0,
+            Self::Prefix(_) => LOOKUP_PREFIXES,
         }
     }
 
@@ -122,6 +121,11 @@ impl Virtual {
     /// True for one that stands in `service_prefixes`.
     pub(super) const fn is_prefix(&self) -> bool {
         matches!(self.scope, Scope::Prefix(_))
+    }
+
+    /// True for one that takes more than one address and port.
+    pub(super) const fn is_wide(&self) -> bool {
+        self.port == 0 || !matches!(self.scope, Scope::Address)
     }
 
     /// Why no packet, or more than what was meant, would match this.
@@ -196,7 +200,7 @@ mod tests {
             ("10.96.0.1", 0, Scope::Address, "TCP 10.96.0.1:0", LOOKUP_ALL_PORTS),
             ("fd00::1", 80, Scope::Address, "TCP [fd00::1]:80", 0),
             ("10.96.0.0", 80, Scope::Prefix(16), "TCP 10.96.0.0/16:80", LOOKUP_PREFIXES),
-            ("0.0.0.0", 0, Scope::Prefix(0), "TCP 0.0.0.0/0:0", LOOKUP_PREFIXES | LOOKUP_ALL_PORTS),
+            ("0.0.0.0", 0, Scope::Prefix(0), "TCP 0.0.0.0/0:0", LOOKUP_PREFIXES),
             ("10.96.0.1", 80, Scope::Prefix(32), "TCP 10.96.0.1/32:80", LOOKUP_PREFIXES),
             ("2000::", 443, Scope::Prefix(3), "TCP [2000::/3]:443", LOOKUP_PREFIXES),
             ("0.0.0.0", 0, Scope::Mark(7), "FWM 7", LOOKUP_MARKS),

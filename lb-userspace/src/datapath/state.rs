@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
 use lb_common::{
     address::{Address, Port},
-    layout::{DESTINATION_AVAILABLE, Destination, DestinationSlot, Service},
+    layout::{DESTINATION_AVAILABLE, DESTINATION_WIDE, Destination, DestinationSlot, Service},
     scheduler::{Scheduler, maglev, table},
 };
 
@@ -18,12 +18,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The destination's record in the map.
-    pub(super) fn record(&self, service: u32, epoch: u32, member: &Member) -> Destination {
+    /// The destination's record in the map; `wide` if its service is not of one address and port.
+    pub(super) fn record(&self, service: u32, epoch: u32, member: &Member, wide: bool) -> Destination {
         Destination {
             address: Address::from(self.address),
             port: Port::new(self.port),
-            flags: DESTINATION_AVAILABLE,
+            flags: DESTINATION_AVAILABLE | if wide { DESTINATION_WIDE } else { 0 },
             service,
             epoch,
             weight: member.weight,

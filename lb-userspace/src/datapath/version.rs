@@ -46,7 +46,7 @@ impl<S: MapStore> Writer<S> {
             source: Box::new(source),
         })?;
         let word = SchedulerWord::unpack(word);
-        let mut before = self.record_writes(id, diff);
+        let mut before = self.record_writes(id, &service, diff);
         let state = self.services.entry(id).or_default();
         let old = state.published.unwrap_or_default();
         let scheduler = Scheduler::from_number(old.scheduler);
@@ -119,7 +119,7 @@ impl<S: MapStore> Writer<S> {
     }
 
     /// The records that differ from what the set needs.
-    fn record_writes(&self, id: u32, diff: &Diff) -> Vec<Write> {
+    fn record_writes(&self, id: u32, service: &Virtual, diff: &Diff) -> Vec<Write> {
         let reborn = self.services.get(&id).is_some_and(|state| state.published.is_none());
         let mut writes = Vec::new();
         if reborn {
@@ -136,7 +136,7 @@ impl<S: MapStore> Writer<S> {
                 writes.push(Write::ResetTraffic { destination: member.id });
             }
             let epoch = if new { record.epoch.wrapping_add(1) } else { record.epoch };
-            let value = member.server.record(id, epoch, member);
+            let value = member.server.record(id, epoch, member, service.is_wide());
             if record != value {
                 writes.push(Write::Destination { id: member.id, value });
             }

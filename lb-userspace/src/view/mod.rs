@@ -6,6 +6,7 @@
 //! | [`services`] | `bpvs list` |
 //! | [`connections`] | `bpvs connections` |
 //! | [`maps`] | `bpvs maps` |
+//! | [`traffic`] | traffic counters, and what they come to per second |
 //! | [`tables`] | where they come from: the maps as a trait |
 //! | [`pinned`] | that trait for pinned maps |
 //! | [`order`] | in which order `ipvsadm` shows services |
@@ -20,3 +21,4 @@ pub mod services;
 pub mod tables;
 #[cfg(test)]
 pub mod testing;
+pub mod traffic;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::Result;
 use lb_common::address::Protocol;
 use lb_common::layout::{
-    ConnectionState, KEY_TEMPLATE, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_ONE_PACKET, Service, Traffic,
+    ConnectionState, KEY_TEMPLATE, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_ONE_PACKET, Service,
 };
 use lb_common::scheduler::Scheduler;
 use serde::Serialize;
@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::filter::Filter;
 use super::order;
 use super::tables::Tables;
+pub use super::traffic::{Counters, rates};
 use crate::datapath::{Frontend, Key, Persistence, Scope, Thresholds, Virtual, entry};
 
 /// A virtual service.
@@ -81,57 +82,6 @@ impl ServiceRow {
             _ => Protocol::ALL.into_iter().find(|protocol| protocol.name() == self.protocol)?,
         };
         Some(Frontend { address: self.address, port: self.port, protocol, scope: self.scope })
-    }
-}
-
-/// Traffic, as totals or per second.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Counters {
-    /// Connections scheduled.
-    pub connections: u64,
-    /// Packets from clients.
-    pub in_packets: u64,
-    /// Packets to clients.
-    pub out_packets: u64,
-    /// Bytes from clients.
-    pub in_bytes: u64,
-    /// Bytes to clients.
-    pub out_bytes: u64,
-}
-
-impl From<Traffic> for Counters {
-    fn from(traffic: Traffic) -> Self {
-        Self {
-            connections: traffic.connections,
-            in_packets: traffic.in_packets,
-            out_packets: traffic.out_packets,
-            in_bytes: traffic.in_bytes,
-            out_bytes: traffic.out_bytes,
-        }
-    }
-}
-
-impl Counters {
-    fn plus(self, other: Self) -> Self {
-        self.map(other, u64::saturating_add)
-    }
-
-    /// Per second, from the counts `then` to these, rounded to nearest. A count that went back began anew.
-    fn since(self, then: Self, seconds: f64) -> Self {
-        self.map(then, |now, then| {
-            let delta = if now >= then { now - then } else { now };
-            (delta as f64 / seconds).round() as u64
-        })
-    }
-
-    fn map(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            connections: f(self.connections, other.connections),
-            in_packets: f(self.in_packets, other.in_packets),
-            out_packets: f(self.out_packets, other.out_packets),
-            in_bytes: f(self.in_bytes, other.in_bytes),
-            out_bytes: f(self.out_bytes, other.out_bytes),
-        }
     }
 }
 
@@ -281,37 +231,13 @@ pub fn count_persistent(tables: &impl Tables, rows: &mut [ServiceRow]) -> Result
     Ok(())
 }
 
-/// Traffic per second between two readings [`with_totals`]. Services and destinations that were not in the first
-/// are counted from 0; a counter that went back belongs to a new destination and is too.
-pub fn rates(before: &[ServiceRow], after: Vec<ServiceRow>, seconds: f64) -> Vec<ServiceRow> {
-    after
-        .into_iter()
-        .map(|mut service| {
-            let key = |row: &ServiceRow| (row.protocol, row.address, row.port, row.scope);
-            let old = before.iter().find(|old| key(old) == key(&service));
-            for destination in &mut service.destinations {
-                let old = old.and_then(|service| {
-                    service
-                        .destinations
-                        .iter()
-                        .find(|old| (old.address, old.port) == (destination.address, destination.port))
-                });
-                let old = old.map_or(Counters::default(), |old| old.traffic);
-                destination.traffic = destination.traffic.since(old, seconds);
-            }
-            let old = old.map_or(Counters::default(), |old| old.traffic);
-            service.traffic = service.traffic.since(old, seconds);
-            service
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod scopes;
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::view::testing::Memory;
+    use lb_common::layout::Traffic;
 
     fn names(rows: &[ServiceRow]) -> Vec<String> {
         rows.iter().map(|row| format!("{} {}:{}", row.protocol, row.address, row.port)).collect()

@@ -40,7 +40,7 @@ fn all() -> [(Frontend, u32); 6] {
         (scoped("0.0.0.0", 0, Scope::Mark(7)), LOOKUP_MARKS),
         (scoped("::", 0, Scope::Mark(7)), LOOKUP_MARKS),
         (scoped("10.96.0.0", 80, Scope::Prefix(16)), LOOKUP_PREFIXES),
-        (scoped("2000::", 0, Scope::Prefix(3)), LOOKUP_PREFIXES | LOOKUP_ALL_PORTS),
+        (scoped("2000::", 0, Scope::Prefix(3)), LOOKUP_PREFIXES),
     ]
 }
 
@@ -241,6 +241,23 @@ fn an_edit_of_the_service_keeps_its_scheduler_where_it_is() {
         writer.apply(&one(scheduler, &[(1, 1), (2, 1)]), Instant::now()).unwrap();
         let entry = writer.store().service(&key(1)).unwrap();
         assert_eq!(Service { version: before.version, ..entry }, before);
+    }
+}
+
+#[test]
+fn what_a_client_asked_for_is_not_the_name_of_a_service_that_takes_more() {
+    for (frontend, _) in all() {
+        let wish = services([(frontend, service(RoundRobin, &[(1, 1)]))]);
+        let mut before = applied([&wish]);
+        before.store_mut().load_mut(1).unwrap().connections = 1;
+        before.apply(&Plan::default(), Instant::now()).unwrap();
+        let mut after = writer(before.store().clone());
+        assert!(after.has_unnamed());
+        let named = after.name_removed([(1, key(1))]);
+        assert_eq!(named, u32::from(frontend == super::frontend(1)), "{frontend:?}");
+        after.apply(&one(RoundRobin, &[(1, 1)]), Instant::now()).unwrap();
+        let id = after.store().service(&key(1)).unwrap().id;
+        assert_eq!(id, if named == 1 { 1 } else { 2 });
     }
 }
 

@@ -1,5 +1,7 @@
 //! Services by mark and of networks, as rows.
 
+use lb_common::layout::Traffic;
+
 use super::*;
 use crate::view::testing::Memory;
 
