@@ -71,6 +71,7 @@ pub(super) fn netmask(persistence: &Persistence, address: IpAddr) -> Option<Stri
 mod tests {
     use super::super::testing::{scoped_rows, service_rows};
     use super::*;
+    use crate::source::rules::RulesFile;
 
     #[test]
     fn rules_are_written_as_ipvsadm_writes_them() {
@@ -93,5 +94,26 @@ mod tests {
                         -A -f 1 -s rr\n\
                         -A -f 8 -6 -s lc -p 360\n";
         assert_eq!(rules(&scoped_rows()), expected);
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_what_it_was() {
+        let rows: Vec<_> = service_rows().into_iter().chain(scoped_rows()).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rules");
+        std::fs::write(&file, rules(&rows)).unwrap();
+        let read = RulesFile::new(&file).read_once().unwrap();
+        assert_eq!((read.problems, read.services.len()), (vec![], rows.len()));
+        for (rule, row) in read.services.iter().zip(&rows) {
+            assert_eq!(Some(rule.frontend), row.frontend());
+            assert_eq!(rule.options.scheduler.name(), row.scheduler);
+            assert_eq!((rule.options.persistence, rule.options.one_packet), (row.persistence, row.one_packet));
+            let [port, fallback] = rule.options.scheduler.flag_names().map(|name| row.scheduler_flags.contains(&name));
+            assert_eq!((rule.options.hash_port, rule.options.hash_fallback), (port, fallback));
+            let shown = row.destinations.iter().map(|row| (row.address, row.port, row.weight, row.thresholds));
+            let stated =
+                rule.servers.iter().map(|server| (server.address, server.port, server.weight, server.thresholds));
+            assert!(shown.eq(stated), "{row:?}");
+        }
     }
 }
