@@ -44,6 +44,8 @@ pub struct Config {
     pub sizes: Sizes,
     /// File or folder of manifests.
     pub manifests: Option<PathBuf>,
+    /// File of rules as `ipvsadm -S -n` writes it.
+    pub rules: Option<PathBuf>,
     /// API server.
     pub api: Option<Api>,
     /// Name of this node.
@@ -62,8 +64,28 @@ pub struct Config {
     pub sweep_interval: Duration,
     /// Time between recounts.
     pub recount_interval: Duration,
-    /// How long connections live.
-    pub timeouts: Timeouts,
+    /// How long connections live, where that is given.
+    pub timeouts: TimeoutChange,
+    /// [`SETTING_EXPIRE_NODEST`](lb_common::layout::SETTING_EXPIRE_NODEST) and its kind.
+    pub switches: u32,
+}
+
+/// What `ipvsadm --set` sets, in milliseconds; 0 keeps what there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TimeoutChange {
+    /// Established TCP connections.
+    pub tcp: u32,
+    /// TCP connections that are being closed.
+    pub tcp_fin: u32,
+    /// UDP.
+    pub udp: u32,
+}
+
+impl TimeoutChange {
+    /// The timeouts after it.
+    pub fn of(&self, timeouts: Timeouts) -> Timeouts {
+        timeouts.set(self.tcp, self.tcp_fin, self.udp)
+    }
 }
 
 /// How to reach the API server.

@@ -5,16 +5,18 @@ use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapError};
 use lb_common::address::Address;
 use lb_common::layout::{Settings, SocketConnection, VERSION};
+use lb_common::timeouts::Timeouts;
 use tracing::{info, warn};
 
-use super::Config;
 use super::once::Once;
+use super::{Config, TimeoutChange};
 use crate::kernel::attach::tc::{self, Mode, Report};
 use crate::kernel::interfaces::{self, Interface, Selection};
 use crate::kernel::namespace;
 use crate::kernel::object::Loaded;
 use crate::kernel::pins::{LinkName, Pins};
 use crate::kernel::raw::Raw;
+use crate::kernel::settings;
 
 /// How often the interfaces are listed until a list is complete.
 const LISTS: u32 = 10;
@@ -28,7 +30,9 @@ pub struct Node {
     pins: Pins,
     mode: Mode,
     selection: Selection,
+    /// What this node is, without timeouts: whoever runs `bpvs set-timeouts` may change those at any time.
     settings: Settings,
+    timeouts: TimeoutChange,
     written: Option<Settings>,
     attached: Vec<Interface>,
     errors: Once,
@@ -47,7 +51,7 @@ impl Node {
             } else {
                 0
             },
-            timeouts: config.timeouts,
+            switches: config.switches,
             ..Settings::default()
         };
         Ok(Self {
@@ -57,6 +61,7 @@ impl Node {
             mode,
             selection: config.selection.clone(),
             settings,
+            timeouts: config.timeouts,
             written: None,
             attached: Vec::new(),
             errors: Once::default(),
@@ -85,7 +90,12 @@ impl Node {
             return Ok(());
         }
         let map = self.ebpf.map_mut("settings").context("the BPF object has no map `settings`")?;
-        settings_array(map)?.set(0, Raw(self.settings), 0).context("cannot write the map `settings`")?;
+        let (node, first, change) = (self.settings, self.written.is_none(), self.timeouts);
+        settings::edit(&self.pins, &mut settings_array(map)?, |pinned| {
+            // A map that was just made holds no timeouts.
+            let timeouts = if pinned.version == VERSION { pinned.timeouts } else { Timeouts::IPVS };
+            Settings { timeouts: if first { change.of(timeouts) } else { timeouts }, ..node }
+        })?;
         self.written = Some(self.settings);
         let name = |address: Option<std::net::IpAddr>| address.map_or_else(|| "none".to_owned(), |a| a.to_string());
         info!("node addresses: IPv4 {}, IPv6 {}", name(own(false)), name(own(true)));

@@ -8,11 +8,13 @@ use super::{Api, Config};
 use crate::model::SourceId;
 use crate::source::api::ApiSource;
 use crate::source::manifests::Manifests;
+use crate::source::rules::RulesFile;
 use crate::source::{self, Update};
 
 /// Sources that can be started.
 pub struct Prepared {
     manifests: Option<Manifests>,
+    rules: Option<RulesFile>,
     api: Option<ApiSource>,
 }
 
@@ -24,6 +26,15 @@ pub async fn prepare(config: &Config) -> Result<Prepared> {
             manifests.check().with_context(|| format!("cannot read --manifests {}", path.display()))?;
             info!("source: manifests at {}", path.display());
             Some(manifests)
+        }
+        None => None,
+    };
+    let rules = match &config.rules {
+        Some(path) => {
+            let rules = RulesFile::new(path);
+            rules.check().with_context(|| format!("cannot read --ipvs-rules {}", path.display()))?;
+            info!("source: rules in {}", path.display());
+            Some(rules)
         }
         None => None,
     };
@@ -41,7 +52,7 @@ pub async fn prepare(config: &Config) -> Result<Prepared> {
         }
         None => None,
     };
-    Ok(Prepared { manifests, api })
+    Ok(Prepared { manifests, rules, api })
 }
 
 /// Running sources.
@@ -61,6 +72,10 @@ impl Prepared {
         if let Some(manifests) = self.manifests {
             tokio::spawn(manifests.run(sender.clone()));
             ids.push(SourceId::MANIFESTS);
+        }
+        if let Some(rules) = self.rules {
+            tokio::spawn(rules.run(sender.clone()));
+            ids.push(SourceId::RULES);
         }
         if let Some(api) = self.api {
             tokio::spawn(api.run(sender));

@@ -2,6 +2,7 @@
 
 mod observe;
 mod run;
+mod timeouts;
 mod values;
 
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the agent of this node: programs services from manifests or an API server
+    /// Run the agent of this node: programs services from rules, manifests or an API server
     Run(Box<RunArgs>),
     /// List virtual services and their real servers, as `ipvsadm -Ln`
     #[command(visible_alias = "ls")]
@@ -32,6 +33,10 @@ enum Command {
     /// List connections, as `ipvsadm -Lcn`
     #[command(visible_alias = "conns")]
     Connections(observe::OutputArgs),
+    /// Print the running services as rules, as `ipvsadm -S -n`: for `bpvs run --ipvs-rules` and `ipvsadm -R`
+    Save(PinArgs),
+    /// Set how long connections live, as `ipvsadm --set`; each takes it from its next packet on
+    SetTimeouts(timeouts::TimeoutArgs),
     /// Show size, use and memory of each map
     Maps(observe::OutputArgs),
     /// Say what this node lacks to run bpvs
@@ -67,6 +72,8 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(*args),
         Command::List(args) => observe::list(&args),
         Command::Connections(args) => observe::connections(&args),
+        Command::Save(args) => observe::save(&args),
+        Command::SetTimeouts(args) => timeouts::set(&args),
         Command::Maps(args) => observe::maps(&args),
         Command::Check(args) => run::check(&args),
         Command::Cleanup(args) => observe::cleanup(&args),

@@ -9,11 +9,12 @@ use clap::Args;
 
 use super::{Output, PinArgs};
 use crate::kernel::{cleanup, interfaces, lock, namespace, object, pins::Pins, sizes::Sizes};
-use crate::render::{json, text};
+use crate::render::list::{self, Columns, Style};
+use crate::render::{json, save, text};
 use crate::view::filter::Filter;
 use crate::view::pinned::Pinned;
 use crate::view::tables::Tables;
-use crate::view::{connections, maps, services};
+use crate::view::{connections, maps, order, services};
 
 #[derive(Debug, Args)]
 pub(super) struct OutputArgs {
@@ -28,14 +29,51 @@ pub(super) struct OutputArgs {
 pub(super) struct ListArgs {
     /// Only this service: [tcp/|udp/|sctp/]ADDRESS[:PORT]
     service: Option<Filter>,
+    #[command(flatten)]
+    columns: ColumnArgs,
+    /// Show large numbers of packets and bytes in full
+    #[arg(long)]
+    exact: bool,
+    /// Show servers as they stand in the list of their service, the newest first, and services in no order
+    #[arg(long)]
+    nosort: bool,
+    /// Show how long connections live, and nothing else
+    #[arg(long, conflicts_with_all = ["service", "output", "exact", "nosort"])]
+    timeout: bool,
+    /// Numbers instead of names, which there are none of: for the fingers that type -n
+    #[arg(short, long, hide = true)]
+    numeric: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false, conflicts_with = "timeout")]
+struct ColumnArgs {
     /// Show connections, packets and bytes since the start
-    #[arg(long, conflicts_with = "rate")]
+    #[arg(long)]
     stats: bool,
     /// Show connections, packets and bytes per second, measured over one second
     #[arg(long)]
     rate: bool,
-    #[command(flatten)]
-    output: OutputArgs,
+    /// Show upper and lower thresholds
+    #[arg(long)]
+    thresholds: bool,
+    /// Show how many clients keep each server (persistence)
+    #[arg(long)]
+    persistent_conn: bool,
+}
+
+impl ColumnArgs {
+    fn columns(&self) -> Columns {
+        match self {
+            Self { stats: true, .. } => Columns::Totals,
+            Self { rate: true, .. } => Columns::Rates,
+            Self { thresholds: true, .. } => Columns::Thresholds,
+            Self { persistent_conn: true, .. } => Columns::Persistent,
+            _ => Columns::Connections,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -52,32 +90,44 @@ const SAMPLE: Duration = Duration::from_secs(1);
 
 pub(super) fn list(args: &ListArgs) -> Result<ExitCode> {
     let tables = Pinned::open(&Pins::new(&args.output.pins.pin_path))?;
-    let plain = !args.stats && !args.rate && args.output.output == Output::Text;
-    let read = || match plain {
-        true => services::services(&tables, args.service.as_ref()),
-        false => services::with_totals(&tables, args.service.as_ref()),
-    };
-    let mut rows = read()?;
-    let (mut traffic, mut columns) = (json::Traffic::Totals, text::Columns::Connections);
-    if args.stats {
-        columns = text::Columns::Totals;
+    if args.timeout {
+        return print(&text::timeouts(&tables.settings()?));
     }
-    if args.rate {
+    let columns = args.columns.columns();
+    let totals = matches!(columns, Columns::Totals | Columns::Rates) || args.output.output == Output::Json;
+    let read = || services::unsorted(&tables, args.service.as_ref(), totals);
+    let mut rows = read()?;
+    let mut traffic = json::Traffic::Totals;
+    if columns == Columns::Rates {
         let start = Instant::now();
         std::thread::sleep(SAMPLE);
         let after = read()?;
         let seconds = start.elapsed().as_secs_f64();
         rows = services::rates(&rows, after, seconds);
-        (traffic, columns) = (json::Traffic::Rates(seconds), text::Columns::Rates);
+        traffic = json::Traffic::Rates(seconds);
+    }
+    if columns == Columns::Persistent {
+        services::count_persistent(&tables, &mut rows)?;
+    }
+    if !args.nosort {
+        order::sort(&mut rows);
     }
     if args.service.is_some() && rows.is_empty() {
         anyhow::bail!("no such service: `bpvs list` shows all there are");
     }
     let size = tables.service_capacity();
     print(&match args.output.output {
-        Output::Text => text::services(&rows, args.service.is_none().then_some(size), columns),
+        Output::Text => {
+            list::services(&rows, args.service.is_none().then_some(size), Style { columns, exact: args.exact })
+        }
         Output::Json => json::services(&rows, size, traffic),
     })
+}
+
+/// `bpvs save`.
+pub(super) fn save(pins: &PinArgs) -> Result<ExitCode> {
+    let tables = Pinned::open(&Pins::new(&pins.pin_path))?;
+    print(&save::rules(&services::services(&tables, None)?))
 }
 
 pub(super) fn connections(args: &OutputArgs) -> Result<ExitCode> {

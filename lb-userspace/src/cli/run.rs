@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use lb_common::layout::{SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT, SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP};
 use lb_common::scheduler::Scheduler;
-use lb_common::timeouts::Timeouts;
 
 use super::values::{duration, pattern, scheduler, timeout};
 use super::{Output, PinArgs};
-use crate::agent::{self, Api, Config, TcHook};
+use crate::agent::{self, Api, Config, TcHook, TimeoutChange};
 use crate::kernel::{interfaces::Selection, pins::Pins, probe, sizes::Sizes};
+use crate::source::rules::RulesFile;
 
 /// Arguments of `bpvs run`.
 #[derive(Debug, Args)]
@@ -20,7 +21,10 @@ pub struct RunArgs {
     /// File or folder of Service and EndpointSlice manifests, watched for changes
     #[arg(long, value_name = "PATH")]
     manifests: Option<PathBuf>,
-    /// Follow the API server that this file names (without this and --manifests: the one of this pod's cluster)
+    /// File of rules as `ipvsadm -S -n` writes it, watched for changes
+    #[arg(long, value_name = "FILE")]
+    ipvs_rules: Option<PathBuf>,
+    /// Follow the API server that this file names (without any source: the one of this pod's cluster)
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Name of this node at the API server [default: the host name, trimmed, in lower case]
@@ -46,15 +50,17 @@ pub struct RunArgs {
     /// How often the connection counts are checked against the connections, and corrected
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     recount_interval: Duration,
-    /// How long an established TCP connection lives after its last packet; 0: as IPVS, 15m
+    /// How long an established TCP connection lives after its last packet; 0: as it was, at first as IPVS, 15m
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = timeout)]
     tcp_timeout: u32,
-    /// How long a TCP connection lives that the server has closed; 0: as IPVS, 2m
+    /// How long a TCP connection lives that the server has closed; 0: as it was, at first as IPVS, 2m
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = timeout)]
     tcp_fin_timeout: u32,
-    /// How long a UDP flow lives after its last packet; 0: as IPVS, 5m
+    /// How long a UDP flow lives after its last packet; 0: as it was, at first as IPVS, 5m
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = timeout)]
     udp_timeout: u32,
+    #[command(flatten)]
+    switches: SwitchArgs,
     /// Most virtual services
     #[arg(long, value_name = "N", default_value_t = Sizes::default().services)]
     max_services: u32,
@@ -74,6 +80,35 @@ pub struct RunArgs {
     pins: PinArgs,
 }
 
+/// IPVS has them in /proc/sys/net/ipv4/vs.
+#[derive(Debug, Args)]
+struct SwitchArgs {
+    /// End connections with their server: what a removed one still gets is scheduled anew
+    #[arg(long)]
+    expire_nodest_conn: bool,
+    /// Let clients that keep their server (persistence) leave one of weight 0
+    #[arg(long)]
+    expire_quiescent_template: bool,
+    /// Let TCP connections begin with any segment, not with SYN alone
+    #[arg(long)]
+    sloppy_tcp: bool,
+    /// Let SCTP associations begin with any chunk, not with INIT alone
+    #[arg(long)]
+    sloppy_sctp: bool,
+}
+
+impl SwitchArgs {
+    fn bits(&self) -> u32 {
+        let switches = [
+            (self.expire_nodest_conn, SETTING_EXPIRE_NODEST),
+            (self.expire_quiescent_template, SETTING_EXPIRE_QUIESCENT),
+            (self.sloppy_tcp, SETTING_SLOPPY_TCP),
+            (self.sloppy_sctp, SETTING_SLOPPY_SCTP),
+        ];
+        switches.into_iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit)
+    }
+}
+
 #[derive(Debug, Args)]
 struct SocketArgs {
     /// Which sockets are balanced when they connect
@@ -87,6 +122,9 @@ struct SocketArgs {
 /// Arguments of `bpvs check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
+    /// Check this file of rules too, as `bpvs run --ipvs-rules` would read it
+    #[arg(long, value_name = "FILE")]
+    ipvs_rules: Option<PathBuf>,
     /// Format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -124,8 +162,15 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `bpvs check`: 0 if nothing that is required is missing.
+/// `bpvs check`: 0 if nothing that is required is missing, and no rule is wrong.
 pub(super) fn check(args: &CheckArgs) -> Result<ExitCode> {
+    let rules = match &args.ipvs_rules {
+        Some(path) => {
+            let read = RulesFile::new(path).read_once();
+            Some(read.with_context(|| format!("cannot read --ipvs-rules {}", path.display()))?)
+        }
+        None => None,
+    };
     let places = probe::Places {
         pin_path: args.pins.pin_path.clone(),
         cgroup: args.sockets.cgroup.clone(),
@@ -133,10 +178,11 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode> {
     };
     let probes = probe::probe(&places);
     super::observe::print(&match args.output {
-        Output::Text => crate::render::text::probes(&probes),
-        Output::Json => crate::render::json::probes(&probes),
+        Output::Text => crate::render::text::check(&probes, rules.as_ref()),
+        Output::Json => crate::render::json::check(&probes, rules.as_ref()),
     })?;
-    Ok(if probe::missing(&probes).is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let wrong = probe::missing(&probes).is_some() || rules.is_some_and(|rules| !rules.problems.is_empty());
+    Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn config(args: RunArgs) -> Result<Config> {
@@ -148,16 +194,19 @@ fn config(args: RunArgs) -> Result<Config> {
         destinations_per_service: args.max_destinations_per_service,
     };
     sizes.validate()?;
-    let api = match (args.kubeconfig, &args.manifests) {
-        (Some(path), _) => Some(Api::Kubeconfig(path)),
-        (None, Some(_)) => None,
-        (None, None) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Some(Api::InCluster),
-        (None, None) => bail!("no source: give --manifests PATH or --kubeconfig FILE (this is no pod of a cluster)"),
+    let api = match args.kubeconfig {
+        Some(path) => Some(Api::Kubeconfig(path)),
+        None if args.manifests.is_some() || args.ipvs_rules.is_some() => None,
+        None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Some(Api::InCluster),
+        None => bail!(
+            "no source: give --manifests PATH, --ipvs-rules FILE or --kubeconfig FILE (this is no pod of a cluster)"
+        ),
     };
     Ok(Config {
         pins: Pins::new(args.pins.pin_path),
         sizes,
         manifests: args.manifests,
+        rules: args.ipvs_rules,
         api,
         node_name: node_name(args.node_name)?,
         scheduler: args.scheduler,
@@ -171,7 +220,8 @@ fn config(args: RunArgs) -> Result<Config> {
         cgroup: args.sockets.cgroup,
         sweep_interval: args.sweep_interval,
         recount_interval: args.recount_interval,
-        timeouts: Timeouts::IPVS.set(args.tcp_timeout, args.tcp_fin_timeout, args.udp_timeout),
+        timeouts: TimeoutChange { tcp: args.tcp_timeout, tcp_fin: args.tcp_fin_timeout, udp: args.udp_timeout },
+        switches: args.switches.bits(),
     })
 }
 
@@ -232,13 +282,35 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_are_those_of_ipvs_unless_given() {
-        assert_eq!(parse(&["--manifests", "x"]).unwrap().timeouts, Timeouts::IPVS);
+    fn timeouts_are_changed_if_given() {
+        assert_eq!(parse(&["--manifests", "x"]).unwrap().timeouts, TimeoutChange::default());
         let zero = ["--manifests", "x", "--tcp-timeout", "0s", "--tcp-fin-timeout", "0", "--udp-timeout", "0m"];
-        assert_eq!(parse(&zero).unwrap().timeouts, Timeouts::IPVS);
+        assert_eq!(parse(&zero).unwrap().timeouts, TimeoutChange::default());
         let given =
             ["--manifests", "x", "--tcp-timeout", "1h30m", "--tcp-fin-timeout", "500ms", "--udp-timeout", "1000h"];
-        assert_eq!(parse(&given).unwrap().timeouts, Timeouts::IPVS.set(5_400_000, 500, 3_600_000_000));
+        let expected = TimeoutChange { tcp: 5_400_000, tcp_fin: 500, udp: 3_600_000_000 };
+        assert_eq!(parse(&given).unwrap().timeouts, expected);
+    }
+
+    #[test]
+    fn switches_are_off_unless_given() {
+        assert_eq!(parse(&["--manifests", "x"]).unwrap().switches, 0);
+        for (flag, bit) in [
+            ("--expire-nodest-conn", SETTING_EXPIRE_NODEST),
+            ("--expire-quiescent-template", SETTING_EXPIRE_QUIESCENT),
+            ("--sloppy-tcp", SETTING_SLOPPY_TCP),
+            ("--sloppy-sctp", SETTING_SLOPPY_SCTP),
+        ] {
+            assert_eq!(parse(&["--manifests", "x", flag]).unwrap().switches, bit, "{flag}");
+        }
+    }
+
+    #[test]
+    fn rules_alone_need_no_api_server_and_go_with_other_sources() {
+        let config = parse(&["--ipvs-rules", "x"]).unwrap();
+        assert_eq!((config.api, config.manifests, config.rules), (None, None, Some("x".into())));
+        let config = parse(&["--ipvs-rules", "x", "--kubeconfig", "y", "--manifests", "z"]).unwrap();
+        assert_eq!((config.api, config.manifests), (Some(Api::Kubeconfig("y".into())), Some("z".into())));
     }
 
     #[test]

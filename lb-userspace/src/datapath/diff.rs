@@ -1,6 +1,6 @@
 //! One service: from the published list to the desired set, as IPVS edits one by one.
 //!
-//! Order: deletes as they stand in the list, edits ascending by address, adds ascending by address, each
+//! Order: deletes as they stand in the list, edits ascending by address, adds as they are desired, each
 //! at the head. A change of scheduler comes before all of them, as `ipvsadm -E` before `-d`, `-e` and `-a`.
 
 use std::collections::{BTreeMap, btree_map::Entry};
@@ -61,10 +61,16 @@ pub(super) fn diff(published: &[Member], desired: &DesiredService) -> Diff {
         }
     }
     result.edits.extend(changed.into_values().map(|(from, to)| Edit::Change { from, to }));
-    result.edits.extend(wanted.values().map(|&(weight, _)| Edit::Add { weight }));
-    result.added = wanted.len();
-    let new = |(server, (weight, thresholds))| Member { server, id: 0, weight, last_weight: weight, thresholds };
-    result.list = wanted.into_iter().rev().map(new).collect();
+    let mut added = Vec::with_capacity(wanted.len());
+    for destination in &desired.destinations {
+        let server = Server::from(destination);
+        if let Some((weight, thresholds)) = wanted.remove(&server) {
+            result.edits.push(Edit::Add { weight });
+            added.push(Member { server, id: 0, weight, last_weight: weight, thresholds });
+        }
+    }
+    result.added = added.len();
+    result.list = added.into_iter().rev().collect();
     result.list.append(&mut kept);
     result
 }
@@ -220,6 +226,15 @@ mod tests {
         let expected = [(6, 0, 6), (3, 0, 3), (1, 1, 1), (4, 4, 6), (2, 2, 7)];
         assert_eq!(order, expected.map(|(last, id, weight)| (server(last), id, weight)));
         assert_eq!((diff.removed, diff.added), (list(&[(5, 1)]), 2));
+    }
+
+    #[test]
+    fn adds_come_in_the_order_in_which_they_are_desired() {
+        let diff = diff(&list(&[(5, 1), (2, 1)]), &desired(&[(9, 1), (2, 1), (4, 2), (7, 3), (5, 1), (4, 8)]));
+        assert_eq!(diff.edits, [Edit::Add { weight: 1 }, Edit::Add { weight: 2 }, Edit::Add { weight: 3 }]);
+        let servers: Vec<Server> = diff.list.iter().map(|member| member.server).collect();
+        assert_eq!(servers, [7, 4, 9, 5, 2].map(server));
+        assert_eq!(diff.added, 3);
     }
 
     #[test]

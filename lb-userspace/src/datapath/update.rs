@@ -153,7 +153,7 @@ impl<S: MapStore> Writer<S> {
                 total: self.destination_ids.limit(),
             });
         }
-        // In IPVS's order of adds, which is ascending: ids then follow addresses.
+        // In the order of adds: ids of a first set then follow it.
         for member in added.iter_mut().rev() {
             if let Some(&known) = state.ids.get(&member.server) {
                 member.id = known;

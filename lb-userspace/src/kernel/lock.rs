@@ -1,4 +1,4 @@
-//! One agent per pin directory.
+//! One agent per pin directory; one writer of what several programs write.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -38,6 +38,16 @@ pub fn acquire(directory: &Path) -> Result<Lock> {
             let pid = holder(&locks, metadata.dev(), metadata.ino());
             Err(Held { path: directory.to_owned(), pid }.into())
         }
+        Err((_, errno)) => bail!("cannot lock {}: {errno}", directory.display()),
+    }
+}
+
+/// Takes the lock of a directory, waiting for whoever has it: for what takes no time.
+pub fn wait(directory: &Path) -> Result<Lock> {
+    let file =
+        File::open(directory).with_context(|| format!("cannot open {} (this needs root)", directory.display()))?;
+    match Flock::lock(file, FlockArg::LockExclusive) {
+        Ok(file) => Ok(Lock { _directory: file }),
         Err((_, errno)) => bail!("cannot lock {}: {errno}", directory.display()),
     }
 }

@@ -11,5 +11,6 @@ pub mod object;
 pub mod pins;
 pub mod probe;
 pub mod raw;
+pub mod settings;
 pub mod sizes;
 pub mod sweep;

@@ -1,6 +1,7 @@
 //! Reading a [`Tree`] field by field: a [`Field`] knows its path and line, a [`Report`] collects what is wrong.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 use super::object::Origin;
 use super::problem::{Problem, shown};
@@ -76,6 +77,11 @@ impl<'a> Field<'a> {
     /// True if the key is there, whatever its value: an empty or null label is a label.
     pub(crate) fn stated(&self) -> bool {
         self.tree.is_some()
+    }
+
+    /// True if the key is there and its value says nothing.
+    pub(crate) fn null(&self) -> bool {
+        self.tree.is_some_and(|tree| tree.value == Value::Null)
     }
 
     /// True for the number 0.
@@ -160,6 +166,21 @@ impl<'a> Field<'a> {
             Some(_) => {}
         }
         report.wrong(self, "must be a number from 1 to 65535");
+        Err(Noted)
+    }
+
+    /// A whole number; missing is fine.
+    pub(crate) fn number(&self, report: &mut Report<'_>, range: RangeInclusive<u32>) -> Result<Option<u32>, Noted> {
+        match self.tree.map(|tree| &tree.value) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Integer(number)) => {
+                if let Some(number) = u32::try_from(*number).ok().filter(|number| range.contains(number)) {
+                    return Ok(Some(number));
+                }
+            }
+            Some(_) => {}
+        }
+        report.wrong(self, format!("must be a number from {} to {}", range.start(), range.end()));
         Err(Noted)
     }
 

@@ -1,4 +1,4 @@
-//! What the user stated: Services, EndpointSlices and Nodes, validated. Past this point nothing is malformed.
+//! What the user stated: Services, EndpointSlices, Nodes and rules, validated. Past this point nothing is malformed.
 //!
 //! Sources feed [`Change`]s; each source's state is replaced by its lists, never patched by them. The rule for wrong
 //! input, object by object: the smallest part that is wrong keeps its last valid value; a part that never had one is
@@ -6,10 +6,14 @@
 //! that is wrong stands in [`Model::problems`] for as long as it is wrong.
 
 mod address;
+pub mod affinity;
 pub(crate) mod field;
+pub mod frontend;
 pub mod node;
 pub mod object;
+pub(crate) mod place;
 pub mod problem;
+pub mod rules;
 pub mod service;
 pub mod slice;
 mod store;
@@ -18,9 +22,12 @@ pub mod weights;
 
 use std::collections::BTreeMap;
 
+pub use affinity::Affinity;
+pub use frontend::{Frontend, Persistence, Scope, Thresholds};
 pub use node::Node;
 pub use object::{Kind, Object, ObjectKey, Origin};
 pub use problem::{Problem, ProblemLog};
+pub use rules::{RuleOptions, RuleOrigin, RuleServer, RuleService, Rules};
 pub use service::{SchedulerFlags, Service, ServicePort};
 pub use slice::{Endpoint, EndpointSlice, SlicePort};
 pub use weights::Weights;
@@ -40,6 +47,8 @@ impl SourceId {
     pub const API_SLICES: Self = Self(2);
     /// The own Node at the API server.
     pub const API_NODE: Self = Self(3);
+    /// Rules as `ipvsadm -S` writes them.
+    pub const RULES: Self = Self(4);
 }
 
 /// Everything that a source has.
@@ -64,6 +73,8 @@ pub enum Change {
     Upsert(Object),
     /// An object is gone. Unknown ones are no error.
     Delete(ObjectKey),
+    /// These are all rules there are. A source's first ones complete it.
+    Rules(Rules),
 }
 
 /// The state of all sources.
@@ -80,6 +91,7 @@ struct Source {
     services: Store<Service>,
     slices: Store<EndpointSlice>,
     nodes: Store<Node>,
+    rules: Vec<RuleService>,
 }
 
 impl Model {
@@ -110,6 +122,13 @@ impl Model {
             Change::Replace(list) => self.replace(source, list),
             Change::Upsert(object) => self.apply(source, object),
             Change::Delete(key) => self.delete(source, &key),
+            Change::Rules(rules) => {
+                let source = self.sources.entry(source).or_default();
+                source.complete = true;
+                source.gaps = rules.gaps;
+                source.problems = rules.problems;
+                source.rules = rules.services;
+            }
         }
     }
 
@@ -160,6 +179,11 @@ impl Model {
     /// All EndpointSlices, by namespace and name.
     pub fn slices(&self) -> impl Iterator<Item = &EndpointSlice> {
         self.merged(|source| &source.slices).into_values()
+    }
+
+    /// All rules, source by source, in their order.
+    pub fn rules(&self) -> impl Iterator<Item = &RuleService> {
+        self.sources.values().flat_map(|source| &source.rules)
     }
 
     /// What is known of the node with this name.

@@ -7,6 +7,7 @@ use lb_common::address::Protocol;
 use lb_common::scheduler::Scheduler;
 
 use super::address;
+use super::affinity::Affinity;
 use super::field::{Field, Noted, Report};
 use super::object::{Object, Origin};
 use super::problem::{Problem, shown};
@@ -39,6 +40,8 @@ pub struct Service {
     pub scheduler: Option<Scheduler>,
     /// Flags of the scheduler.
     pub flags: SchedulerFlags,
+    /// Session affinity and its like.
+    pub affinity: Affinity,
     /// Weights of endpoints.
     pub weights: Weights,
 }
@@ -118,6 +121,10 @@ impl Service {
             flags: annotated
                 .and_then(|()| read_flags(&annotations.key(SCHEDULER_FLAGS_ANNOTATION), scheduler, report))
                 .unwrap_or_else(|Noted| previous.map_or_else(Default::default, |service| service.flags)),
+            affinity: {
+                let annotations = annotated.is_ok().then_some(&annotations);
+                Affinity::read(&spec, annotations, previous.map(|service| &service.affinity), report)
+            },
             weights: {
                 let none = Weights::default();
                 let previous = previous.map_or(&none, |service| &service.weights);

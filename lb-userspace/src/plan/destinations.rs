@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{DesiredDestination, Thresholds, weight};
+use super::{DesiredDestination, weight};
 use crate::model::{Endpoint, EndpointSlice, Service, ServicePort};
 
 /// Destinations of a port for one family: every ready endpoint, or, if there is none, every endpoint that still
@@ -34,7 +34,7 @@ pub(super) fn of(
                 address,
                 port,
                 weight,
-                thresholds: Thresholds::default(),
+                thresholds: service.affinity.thresholds,
             })
             .collect()
     };

@@ -1,73 +1,19 @@
 //! What this node should do: a pure function from the model to the virtual services. All Kubernetes policy is here.
+//! Rules as `ipvsadm` states them are taken as they stand.
 
 mod destinations;
+mod rules;
 mod weight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use lb_common::address::Protocol;
 use lb_common::layout::MAX_DESTINATIONS_PER_SERVICE;
 use lb_common::scheduler::Scheduler;
 
 use crate::model::service::{SCHEDULER_ANNOTATION, SCHEDULER_FLAGS_ANNOTATION};
 use crate::model::{EndpointSlice, Model, SchedulerFlags, Service, ServicePort};
-pub use crate::model::{Node, Problem, ProblemLog};
-
-/// Key of a virtual service: what a packet must match, exactly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Frontend {
-    /// Virtual address; a network's first address; by mark: the family's unspecified address.
-    pub address: IpAddr,
-    /// Virtual port. 0: every port that has no service of its own. By mark: 0.
-    pub port: u16,
-    /// Protocol. By mark: TCP, which stands for all of them, as in IPVS.
-    pub protocol: Protocol,
-    /// What besides.
-    pub scope: Scope,
-}
-
-/// How much a virtual service takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
-    /// One address.
-    #[default]
-    Address,
-    /// A network: length of its prefix, from 0 to 32 or 128. What has a service of its own is not taken.
-    Prefix(u8),
-    /// All packets of the family that carry this firewall mark, which is not 0 (`ipvsadm -f`).
-    Mark(u32),
-}
-
-impl Frontend {
-    /// One address and port.
-    pub const fn new(address: IpAddr, port: u16, protocol: Protocol) -> Self {
-        Self { address, port, protocol, scope: Scope::Address }
-    }
-}
-
-/// New connections of a client go where its last one went (`ipvsadm -p`, `-M`; Kubernetes' `sessionAffinity: ClientIP`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Persistence {
-    /// Seconds after the last new connection, from 1 to [`Self::LONGEST`].
-    pub timeout: u32,
-    /// Clients with the same first bits of their address count as one: 0 to 32, or 128 for IPv6.
-    pub netmask: u8,
-}
-
-impl Persistence {
-    /// Longest timeout, in seconds: the maps hold milliseconds in 32 bits.
-    pub const LONGEST: u32 = u32::MAX / 1000;
-}
-
-/// How many connections a real server takes (`ipvsadm -x`, `-y`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Thresholds {
-    /// With this many, active and inactive, it takes no new ones. 0 for no limit.
-    pub upper: u32,
-    /// With fewer than this it takes new ones again; at most `upper`. 0 for three quarters of it.
-    pub lower: u32,
-}
+pub use crate::model::{Frontend, Node, Persistence, Problem, ProblemLog, Scope, Thresholds};
 
 /// A real server of a virtual service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +31,7 @@ pub struct DesiredDestination {
 /// A virtual service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredService {
-    /// `namespace/name:port`, for messages.
+    /// `namespace/name:port`, or the file and line of a rule, for messages.
     pub origin: String,
     /// Scheduler.
     pub scheduler: Scheduler,
@@ -98,8 +44,9 @@ pub struct DesiredService {
     pub persistence: Option<Persistence>,
     /// UDP: each datagram is scheduled for itself (`ipvsadm -o`).
     pub one_packet: bool,
-    /// The destinations: unique by (address, port), in ascending order (EP-12). None means that there is nothing to
-    /// send to, and clients are to be told so.
+    /// The destinations: unique by (address, port), in the order in which new ones are to be added, each at the head of
+    /// the list, as IPVS does. Kubernetes states no order: ascending by (address, port) (EP-12). None means that there is
+    /// nothing to send to, and clients are to be told so.
     pub destinations: Vec<DesiredDestination>,
 }
 
@@ -173,6 +120,7 @@ pub fn plan_after<'a>(held: &Holders, model: &'a Model, _node: &Node, defaults: 
             plan.add(service, slices, defaults, &mut kept);
         }
     }
+    plan.add_rules(model.rules(), defaults);
     plan
 }
 
@@ -199,7 +147,7 @@ impl Plan {
                 if has_it && free {
                     let mut destinations = destinations::of(service, port, address.is_ipv4(), slices);
                     self.limit(service, &frontend, &mut destinations, defaults);
-                    self.services.insert(frontend, desired(service, port, destinations, defaults));
+                    self.services.insert(frontend, desired(service, port, address.is_ipv4(), destinations, defaults));
                     kept.insert(frontend);
                 }
             }
@@ -226,8 +174,7 @@ impl Plan {
                 if let Some(winner) = winner {
                     let message = format!(
                         "{} belongs to {}: the older Service has it until it is deleted, then this one",
-                        display(&frontend),
-                        winner.origin
+                        frontend, winner.origin
                     );
                     self.problems.push(problem(
                         service,
@@ -243,7 +190,7 @@ impl Plan {
                 }
                 let mut destinations = destinations::of(service, port, address.is_ipv4(), slices);
                 self.limit(service, &frontend, &mut destinations, defaults);
-                self.services.insert(frontend, desired(service, port, destinations, defaults));
+                self.services.insert(frontend, desired(service, port, address.is_ipv4(), destinations, defaults));
             }
         }
         if left_out > 0 {
@@ -281,7 +228,7 @@ impl Plan {
         if destinations.len() > limit {
             let message = format!(
                 "destinations of {}: the first {limit} are used, a service can have no more (max_destinations_per_service)",
-                display(frontend)
+                frontend
             );
             let count = destinations.len().to_string();
             self.problems.push(problem(service, "endpoints".to_owned(), count, message));
@@ -293,6 +240,7 @@ impl Plan {
 fn desired(
     service: &Service,
     port: &ServicePort,
+    v4: bool,
     destinations: Vec<DesiredDestination>,
     defaults: &Defaults,
 ) -> DesiredService {
@@ -303,8 +251,8 @@ fn desired(
         scheduler,
         hash_port: flags.hash_port,
         hash_fallback: flags.hash_fallback,
-        persistence: None,
-        one_packet: false,
+        persistence: service.affinity.persistence(v4),
+        one_packet: service.affinity.one_packet(port.protocol),
         destinations,
     }
 }
@@ -344,11 +292,6 @@ fn problem(service: &Service, field: String, value: String, message: String) -> 
         value,
         message,
     }
-}
-
-/// `TCP 10.96.0.1:80`, as messages name a frontend.
-fn display(frontend: &Frontend) -> String {
-    format!("{} {}", frontend.protocol.name(), std::net::SocketAddr::new(frontend.address, frontend.port))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ fn lines(plan: &Plan) -> Vec<String> {
     plan.services
         .iter()
         .map(|(frontend, service)| {
-            let mut line = format!("{} {}", display(frontend), service.scheduler.name());
+            let mut line = format!("{} {}", frontend, service.scheduler.name());
             for destination in &service.destinations {
                 let address = std::net::SocketAddr::new(destination.address, destination.port);
                 line += &format!(" {address}={}", destination.weight);
@@ -297,6 +297,23 @@ fn of_one_age_the_service_that_has_a_frontend_keeps_it_from_one_that_comes_later
     // Age decides first.
     let older = with(second, "/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
     assert_eq!(origins(&later(&held, &[first, older])), ["demo/a:p", "demo/b:q", "demo/a:r"]);
+}
+
+#[test]
+fn session_affinity_one_packet_and_thresholds_reach_every_port_that_can_have_them() {
+    let web = with(
+        service("web", "10.96.0.1", &["p:80/TCP", "q:53/UDP"]),
+        "/metadata/annotations",
+        json!({"bpvs.io/persistence-netmask": "24", "bpvs.io/one-packet": "true", "bpvs.io/thresholds": "9,4"}),
+    );
+    let web = with(web, "/spec/sessionAffinity", json!("ClientIP"));
+    let plan = planned(&[web, slice("a", "web", &["p:1/TCP", "q:2/UDP"], &["10.1.0.1"])]);
+    let [udp, tcp] = plan.services.values().collect::<Vec<_>>()[..] else { panic!("{plan:?}") };
+    for service in [tcp, udp] {
+        assert_eq!(service.persistence, Some(Persistence { timeout: 10_800, netmask: 24 }));
+        assert_eq!(service.destinations[0].thresholds, Thresholds { upper: 9, lower: 4 });
+    }
+    assert!(!tcp.one_packet && udp.one_packet);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::kernel::probe::Probe;
+use crate::model::Rules;
 use crate::view::connections::ConnectionRow;
 use crate::view::maps::MapRow;
 use crate::view::services::ServiceRow;
@@ -40,9 +41,15 @@ pub fn maps(rows: &[MapRow]) -> String {
     print(&json!({ "maps": rows }))
 }
 
-/// `bpvs check -o json`.
-pub fn probes(rows: &[Probe]) -> String {
-    print(&json!({ "features": rows }))
+/// `bpvs check -o json`, with what it found in a file of rules.
+pub fn check(rows: &[Probe], rules: Option<&Rules>) -> String {
+    let mut document = json!({ "features": rows });
+    if let Some(rules) = rules {
+        let servers: usize = rules.services.iter().map(|service| service.servers.len()).sum();
+        let problems: Vec<String> = rules.problems.iter().map(ToString::to_string).collect();
+        document["rules"] = json!({ "services": rules.services.len(), "real_servers": servers, "problems": problems });
+    }
+    print(&document)
 }
 
 fn print(document: &impl Serialize) -> String {
@@ -54,7 +61,7 @@ fn print(document: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::text::tests::{connection_rows, service_rows};
+    use crate::render::testing::{connection_rows, scoped_rows, service_rows};
 
     #[test]
     fn services_keep_their_field_names() {
@@ -74,10 +81,27 @@ mod tests {
             service["destinations"][0],
             json!({
                 "address": "192.168.60.1", "port": 8080, "forward": "Masq", "weight": 1,
+                "thresholds": { "upper": 0, "lower": 0 },
                 "active_connections": 2, "inactive_connections": 0,
                 "traffic": { "connections": 44, "in_packets": 123_456_789, "out_packets": 7, "in_bytes": 5_000_000_000_u64, "out_bytes": 1 },
             })
         );
+    }
+
+    #[test]
+    fn options_of_services_have_fields_of_their_own() {
+        let document: Value = serde_json::from_str(&services(&scoped_rows(), 1, Traffic::Totals)).unwrap();
+        let field = |index: usize, name: &str| document["services"][index][name].clone();
+        assert_eq!(field(0, "scope"), json!("address"));
+        assert_eq!(field(2, "scope"), json!({ "prefix": 8 }));
+        assert_eq!(field(4, "scope"), json!({ "mark": 1 }));
+        assert_eq!((field(4, "protocol"), field(5, "address")), (json!("FWM"), json!("::")));
+        assert_eq!(field(0, "persistence"), json!({ "timeout_seconds": 360, "netmask": 24 }));
+        assert_eq!(field(2, "persistence"), Value::Null);
+        assert_eq!((field(0, "one_packet"), field(1, "one_packet")), (json!(false), json!(true)));
+        let server = &field(0, "destinations")[0];
+        assert_eq!(server["thresholds"], json!({ "upper": 100, "lower": 80 }));
+        assert_eq!(server["persistent_connections"], 2);
     }
 
     #[test]

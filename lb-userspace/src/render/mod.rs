@@ -1,5 +1,9 @@
 //! Rows -> text or JSON. Knows nothing of maps.
 
 pub mod json;
+pub mod list;
 pub mod number;
+pub mod save;
+#[cfg(test)]
+mod testing;
 pub mod text;

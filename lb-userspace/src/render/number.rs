@@ -11,6 +11,11 @@ pub fn large(number: u64) -> String {
     }
 }
 
+/// The number in full: nine columns, or more, with one blank before it.
+pub fn exact(number: u64) -> String {
+    format!(" {number:>8}")
+}
+
 /// Bytes in binary units with one decimal, for people.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -43,6 +48,12 @@ mod tests {
         ] {
             assert_eq!(large(number), expected);
         }
+    }
+
+    #[test]
+    fn exact_numbers_have_a_blank_before_them() {
+        assert_eq!(exact(7), "        7");
+        assert_eq!(exact(u64::MAX), " 18446744073709551615");
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Where objects come from. Sources turn the outside into model changes and know nothing of maps or plans.
 
 pub mod api;
+mod file;
+mod follow;
 pub mod manifests;
+pub mod rules;
+mod watch;
 
 use tokio::sync::mpsc;
 

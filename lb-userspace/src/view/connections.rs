@@ -1,12 +1,15 @@
 //! Rows of `bpvs connections`.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Result;
 use lb_common::address::{Address, Port, Protocol};
-use lb_common::layout::{Connection, ConnectionKey, ConnectionState, KEY_PACKET, SOCKET_FLOW_REPLY, SocketFlowKey};
+use lb_common::layout::{
+    Connection, ConnectionKey, ConnectionState, KEY_PACKET, KEY_TEMPLATE, SERVICE_BY_MARK, SOCKET_FLOW_REPLY,
+    SocketFlowKey,
+};
 use lb_common::{sctp, tcp};
 use serde::Serialize;
 
@@ -15,7 +18,7 @@ use super::tables::Tables;
 /// A connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ConnectionRow {
-    /// `TCP`, `UDP` or `SCTP`.
+    /// `TCP`, `UDP` or `SCTP`; `IP` for a template of a firewall mark.
     pub protocol: &'static str,
     /// Life left without another packet, in whole seconds; none for a connected socket, which lives until closed.
     pub expires_seconds: Option<u64>,
@@ -44,6 +47,7 @@ pub enum Client {
 /// All connections, by protocol, frontend and client.
 pub fn connections(tables: &impl Tables, now: Duration) -> Result<Vec<ConnectionRow>> {
     let mut rows = packet_connections(tables, now)?;
+    rows.extend(templates(tables, now)?);
     rows.extend(connected_sockets(tables)?);
     rows.extend(datagram_flows(tables, now)?);
     let protocol = |row: &ConnectionRow| Protocol::ALL.iter().position(|known| known.name() == row.protocol);
@@ -71,6 +75,51 @@ fn packet_connections(tables: &impl Tables, now: Duration) -> Result<Vec<Connect
         })
     });
     Ok(rows.collect())
+}
+
+/// Persistence templates, as IPVS has them among its connections: from a client's network and port 0. A service by mark
+/// has its mark for an address, and no protocol.
+fn templates(tables: &impl Tables, now: Duration) -> Result<Vec<ConnectionRow>> {
+    let templates = tables.connections()?.into_iter().filter(|(key, connection)| {
+        key.kind == KEY_TEMPLATE && !ConnectionState(connection.state).has(ConnectionState::CLOSING)
+    });
+    let mut marks: Option<HashMap<u32, u32>> = None;
+    let mut rows = Vec::new();
+    for (key, template) in templates {
+        let marked = Protocol::from_number(key.protocol).is_none();
+        let virtual_address = if marked {
+            let marks = match &mut marks {
+                Some(marks) => marks,
+                none => none.insert(marks_of_services(tables)?),
+            };
+            let mark = marks.get(&template.service).copied().unwrap_or(0);
+            SocketAddr::new(mark_address(mark, key.source.is_v4()), 0)
+        } else {
+            socket(key.destination, key.destination_port)
+        };
+        let state = ConnectionState(template.state);
+        rows.push(ConnectionRow {
+            protocol: if marked { "IP" } else { protocol_name(key.protocol) },
+            expires_seconds: Some(left(template.timeout, template.last_seen, now)),
+            state: if state.has(ConnectionState::ASSURED) { "ASSURED" } else { "NONE" },
+            source: Client::Address(socket(key.source, Port(0))),
+            virtual_address,
+            destination: socket(template.destination, template.destination_port),
+            inactive: false,
+        });
+    }
+    Ok(rows)
+}
+
+/// Firewall marks by service id.
+fn marks_of_services(tables: &impl Tables) -> Result<HashMap<u32, u32>> {
+    let services = tables.services()?.into_iter().filter(|(key, _)| key.kind == SERVICE_BY_MARK);
+    Ok(services.map(|(key, service)| (service.id, key.mark())).collect())
+}
+
+/// A mark as IPVS writes it where an address belongs: in the first 32 bits.
+fn mark_address(mark: u32, v4: bool) -> IpAddr {
+    if v4 { Ipv4Addr::from_bits(mark).into() } else { Ipv6Addr::from_bits(u128::from(mark) << 96).into() }
 }
 
 /// The key of a connection's replies: from what requests go to, to what they come from, once rewritten.
@@ -155,7 +204,10 @@ mod tests {
     use lb_common::layout::{SocketConnection, SocketFlow};
 
     use super::*;
+    use crate::model::{Frontend, Scope};
+    use crate::view::services;
     use crate::view::testing::Memory;
+    use lb_common::scheduler::Scheduler;
 
     fn address(text: &str) -> (Address, Port) {
         let socket: SocketAddr = text.parse().unwrap();
@@ -208,6 +260,55 @@ mod tests {
         assert_eq!(rows[0].state, "ESTABLISHED");
         assert_eq!(rows[0].source, Client::Address("10.1.2.3:1006".parse().unwrap()));
         assert_eq!(rows[0].destination, "192.168.60.1:8080".parse().unwrap());
+    }
+
+    #[test]
+    fn templates_are_rows_from_port_0_and_counted_for_their_server() {
+        let mut memory = Memory::default();
+        let mark = Frontend { scope: Scope::Mark(300), ..Frontend::new([0; 4].into(), 0, Protocol::Tcp) };
+        let mark6 = Frontend { address: Ipv6Addr::UNSPECIFIED.into(), ..mark };
+        let web = Frontend::new([10, 96, 0, 1].into(), 80, Protocol::Tcp);
+        for frontend in [&web, &mark, &mark6] {
+            memory.add(frontend, Scheduler::RoundRobin, &[("192.168.60.1", 1)]);
+        }
+        let mut add = |client: &str, frontend: (&str, u16), protocol, service, server: &str, state| {
+            let (server, server_port) = address(server);
+            let key = ConnectionKey {
+                source: client.parse::<IpAddr>().unwrap().into(),
+                destination: frontend.0.parse::<IpAddr>().unwrap().into(),
+                source_port: Port(0),
+                destination_port: Port::new(frontend.1),
+                protocol,
+                kind: KEY_TEMPLATE,
+                pad: [0; 2],
+            };
+            let template = Connection {
+                destination: server,
+                destination_port: server_port,
+                server: service,
+                service,
+                state: state | ConnectionState::TEMPLATE,
+                last_seen: 100_000_000_000,
+                timeout: 360_000,
+                ..Connection::default()
+            };
+            memory.connections.push((key, template));
+        };
+        add("10.1.2.0", ("10.96.0.1", 80), 6, 1, "192.168.60.1:8080", ConnectionState::ASSURED);
+        add("10.1.3.0", ("10.96.0.1", 80), 6, 1, "192.168.60.1:8080", ConnectionState::CLOSING);
+        add("10.1.2.3", ("0.0.0.2", 0), 0, 2, "192.168.60.1:0", 0);
+        add("fd00::1", ("::3", 0), 0, 3, "[fd01::1]:0", 0);
+        let rows = connections(&memory, Duration::from_secs(101)).unwrap();
+        let expected = "IPVS connection entries\n\
+                        pro expire state       source             virtual            destination\n\
+                        IP  05:59  NONE        10.1.2.3:0         0.0.1.44:0         192.168.60.1:0\n\
+                        IP  05:59  NONE        [fd00::1]:0        [0:12c::]:0        [fd01::1]:0\n\
+                        TCP 05:59  ASSURED     10.1.2.0:0         10.96.0.1:80       192.168.60.1:8080\n";
+        assert_eq!(crate::render::text::connections(&rows), expected);
+        let mut services = services::services(&memory, None).unwrap();
+        services::count_persistent(&memory, &mut services).unwrap();
+        let counts: Vec<_> = services.iter().map(|row| row.destinations[0].persistent_connections).collect();
+        assert_eq!(counts, [Some(1); 3]);
     }
 
     #[test]

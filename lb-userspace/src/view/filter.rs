@@ -1,27 +1,44 @@
 //! `bpvs list SERVICE`: which services are asked for.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use lb_common::address::{Address, Protocol};
 
 use crate::datapath::{Scope, Virtual};
+use crate::model::place;
 
-/// `[tcp/|udp/|sctp/]ADDRESS[:PORT]`.
+/// `[tcp/|udp/|sctp/]ADDRESS[/PREFIX][:PORT]` or `fwm/MARK`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Filter {
-    protocol: Option<Protocol>,
-    address: IpAddr,
-    port: Option<u16>,
+pub enum Filter {
+    /// By what is written in packets.
+    Address {
+        /// TCP, UDP or SCTP; none for all of them.
+        protocol: Option<Protocol>,
+        /// The address, or a network's first.
+        address: IpAddr,
+        /// Length of the network's prefix; none for whatever begins with the address.
+        prefix: Option<u8>,
+        /// The port; none for all of them.
+        port: Option<u16>,
+    },
+    /// By firewall mark, in both families.
+    Mark(u32),
 }
 
 impl Filter {
     /// True for a service that is asked for.
     pub fn matches(&self, service: &Virtual) -> bool {
-        !matches!(service.scope, Scope::Mark(_))
-            && self.protocol.is_none_or(|protocol| service.protocol == protocol)
-            && self.port.is_none_or(|port| service.port == port)
-            && Address::from(service.address) == self.address.into()
+        match (*self, service.scope) {
+            (Self::Mark(wanted), scope) => scope == Scope::Mark(wanted),
+            (Self::Address { .. }, Scope::Mark(_)) => false,
+            (Self::Address { protocol, address, prefix, port }, scope) => {
+                protocol.is_none_or(|protocol| service.protocol == protocol)
+                    && port.is_none_or(|port| service.port == port)
+                    && prefix.is_none_or(|prefix| scope == Scope::Prefix(prefix))
+                    && Address::from(service.address) == address.into()
+            }
+        }
     }
 }
 
@@ -31,24 +48,18 @@ impl FromStr for Filter {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is no service: write [tcp/|udp/|sctp/]ADDRESS[:PORT], an IPv6 address with a port in brackets"
+                "`{text}` is no service: write [tcp/|udp/|sctp/]ADDRESS[:PORT], an IPv6 address with a port in brackets, \
+                 a network as ADDRESS/PREFIX[:PORT], or fwm/MARK"
             )
         };
-        let (protocol, place) = match text.split_once('/') {
-            Some((name, place)) => {
-                let known = Protocol::ALL.into_iter().find(|protocol| protocol.name().eq_ignore_ascii_case(name));
-                (Some(known.ok_or_else(wrong)?), place)
-            }
-            None => (None, text),
-        };
-        let (address, port) = match place.parse::<SocketAddr>() {
-            Ok(socket) => (socket.ip(), Some(socket.port())),
-            Err(_) => {
-                let bare = place.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(place);
-                (bare.parse().map_err(|_| wrong())?, None)
-            }
-        };
-        Ok(Self { protocol, address, port })
+        let (name, rest) = text.split_once('/').unwrap_or(("", text));
+        if name.eq_ignore_ascii_case("fwm") {
+            return place::number(rest).map(Self::Mark).ok_or_else(wrong);
+        }
+        let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.name().eq_ignore_ascii_case(name));
+        let place = place::parse(if protocol.is_some() { rest } else { text }).map_err(|_| wrong())?;
+        let prefix = if let Scope::Prefix(length) = place.scope { Some(length) } else { None };
+        Ok(Self::Address { protocol, address: place.address, prefix, port: place.port })
     }
 }
 
@@ -75,16 +86,30 @@ mod tests {
     }
 
     #[test]
+    fn networks_and_marks_are_asked_for_by_what_they_are() {
+        let network =
+            |bits| Frontend { scope: Scope::Prefix(bits), ..Frontend::new([10, 0, 0, 0].into(), 80, Protocol::Tcp) };
+        let mark = Frontend { scope: Scope::Mark(7), ..Frontend::new([0; 4].into(), 0, Protocol::Tcp) };
+        let asked = |text: &str, frontend: &Frontend| text.parse::<Filter>().unwrap().matches(&Virtual::from(frontend));
+        for text in ["10.0.0.0/8", "10.0.0.0/8:80", "tcp/10.0.0.0/8:80", "10.0.0.0"] {
+            assert!(asked(text, &network(8)), "{text}");
+        }
+        assert!(!asked("10.0.0.0/8", &network(16)));
+        assert!(asked("fwm/7", &mark) && asked("FWM/7", &mark));
+        assert!(!asked("fwm/8", &mark) && !asked("fwm/7", &network(8)));
+    }
+
+    #[test]
     fn no_address_is_a_mark() {
         let frontend = Frontend { scope: Scope::Mark(7), ..Frontend::new([0; 4].into(), 0, Protocol::Tcp) };
-        for text in ["0.0.0.7", "0.0.0.0", "0.0.0.0:0"] {
+        for text in ["1.0.0.7", "0.0.0.0/0", "0.0.0.0/1:0"] {
             assert!(!text.parse::<Filter>().unwrap().matches(&Virtual::from(&frontend)), "{text}");
         }
     }
 
     #[test]
     fn what_is_no_service_is_refused_with_the_form_to_use() {
-        for text in ["", "web", "10.96.0.1:99999", "icmp/10.96.0.1", "tcp/"] {
+        for text in ["", "web", "10.96.0.1:99999", "icmp/10.96.0.1", "tcp/", "fwm/", "fwm/x", "10.0.0.0/33"] {
             assert!(text.parse::<Filter>().unwrap_err().contains("ADDRESS[:PORT]"), "{text}");
         }
     }

@@ -68,7 +68,7 @@ fn info(path: &Path) -> Result<MapInfo> {
 }
 
 /// Opens one pinned map as the type it should have.
-fn open<M: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<M> {
+pub(crate) fn open<M: TryFrom<Map, Error = MapError>>(pins: &Pins, name: &str) -> Result<M> {
     let path = pins.map(name);
     match std::fs::symlink_metadata(&path) {
         Ok(_) => {}

@@ -5,12 +5,16 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use lb_common::address::Protocol;
-use lb_common::layout::{SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_ONE_PACKET, Service, Traffic};
+use lb_common::layout::{
+    ConnectionState, KEY_TEMPLATE, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_ONE_PACKET, Service,
+};
 use lb_common::scheduler::Scheduler;
 use serde::Serialize;
 
 use super::filter::Filter;
+use super::order;
 use super::tables::Tables;
+pub use super::traffic::{Counters, rates};
 use crate::datapath::{Frontend, Key, Persistence, Scope, Thresholds, Virtual, entry};
 
 /// A virtual service.
@@ -23,27 +27,27 @@ pub struct ServiceRow {
     /// Virtual port; 0 for every port.
     pub port: u16,
     /// Whether it is one address, a network or a firewall mark.
-    #[serde(skip)]
     pub scope: Scope,
     /// Scheduler, as `ipvsadm` names it.
     pub scheduler: &'static str,
     /// Scheduler flags, as `ipvsadm` names them.
     pub scheduler_flags: Vec<&'static str>,
     /// Whether clients keep their server, and for how long.
-    #[serde(skip)]
     pub persistence: Option<Persistence>,
     /// Each datagram is scheduled for itself.
-    #[serde(skip)]
     pub one_packet: bool,
     /// Traffic of the destinations below, and from [`with_totals`] also of those that were removed since.
     pub traffic: Counters,
-    /// Real servers, by address and port.
+    /// Real servers.
     pub destinations: Vec<DestinationRow>,
 }
 
 /// A real server of a virtual service.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DestinationRow {
+    /// Its id in the maps.
+    #[serde(skip)]
+    pub id: u32,
     /// Address.
     pub address: IpAddr,
     /// Port.
@@ -53,17 +57,24 @@ pub struct DestinationRow {
     /// Weight.
     pub weight: i32,
     /// How many connections it takes.
-    #[serde(skip)]
     pub thresholds: Thresholds,
     /// Active connections.
     pub active_connections: u32,
     /// Inactive connections.
     pub inactive_connections: u32,
+    /// Clients that keep it (persistence templates), where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent_connections: Option<u32>,
     /// Traffic.
     pub traffic: Counters,
 }
 
 impl ServiceRow {
+    /// Address and port as `ipvsadm` writes them, with the length of a prefix.
+    pub fn place(&self) -> String {
+        Frontend { address: self.address, port: self.port, protocol: Protocol::Tcp, scope: self.scope }.place()
+    }
+
     /// What packets match. `None` for an entry that no agent of this version makes.
     pub fn frontend(&self) -> Option<Frontend> {
         let protocol = match self.scope {
@@ -74,64 +85,26 @@ impl ServiceRow {
     }
 }
 
-/// Traffic, as totals or per second.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Counters {
-    /// Connections scheduled.
-    pub connections: u64,
-    /// Packets from clients.
-    pub in_packets: u64,
-    /// Packets to clients.
-    pub out_packets: u64,
-    /// Bytes from clients.
-    pub in_bytes: u64,
-    /// Bytes to clients.
-    pub out_bytes: u64,
-}
-
-impl From<Traffic> for Counters {
-    fn from(traffic: Traffic) -> Self {
-        Self {
-            connections: traffic.connections,
-            in_packets: traffic.in_packets,
-            out_packets: traffic.out_packets,
-            in_bytes: traffic.in_bytes,
-            out_bytes: traffic.out_bytes,
-        }
-    }
-}
-
-impl Counters {
-    fn plus(self, other: Self) -> Self {
-        self.map(other, u64::saturating_add)
-    }
-
-    /// Per second, from the counts `then` to these, rounded to nearest. A count that went back began anew.
-    fn since(self, then: Self, seconds: f64) -> Self {
-        self.map(then, |now, then| {
-            let delta = if now >= then { now - then } else { now };
-            (delta as f64 / seconds).round() as u64
-        })
-    }
-
-    fn map(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            connections: f(self.connections, other.connections),
-            in_packets: f(self.in_packets, other.in_packets),
-            out_packets: f(self.out_packets, other.out_packets),
-            in_bytes: f(self.in_bytes, other.in_bytes),
-            out_bytes: f(self.out_bytes, other.out_bytes),
-        }
-    }
-}
-
-/// The services that a filter asks for, in `ipvsadm`'s order: IPv4 before IPv6, TCP, UDP, SCTP, address, port.
+/// The services that a filter asks for, in `ipvsadm`'s order.
 pub fn services(tables: &impl Tables, filter: Option<&Filter>) -> Result<Vec<ServiceRow>> {
-    rows(tables, filter, None)
+    let mut rows = unsorted(tables, filter, false)?;
+    order::sort(&mut rows);
+    Ok(rows)
 }
 
 /// The same, with totals that outlive destinations. Reads all of `destinations`.
 pub fn with_totals(tables: &impl Tables, filter: Option<&Filter>) -> Result<Vec<ServiceRow>> {
+    let mut rows = unsorted(tables, filter, true)?;
+    order::sort(&mut rows);
+    Ok(rows)
+}
+
+/// The same, as they stand in the maps: services in no order, the servers of each as schedulers go through them, the
+/// newest one first.
+pub fn unsorted(tables: &impl Tables, filter: Option<&Filter>, totals: bool) -> Result<Vec<ServiceRow>> {
+    if !totals {
+        return rows(tables, filter, None);
+    }
     let mut members = Members::new();
     for (id, destination) in tables.destinations()? {
         members.entry(destination.service).or_default().push(id);
@@ -153,16 +126,6 @@ fn rows(tables: &impl Tables, filter: Option<&Filter>, members: Option<&Members>
             rows.extend(row(tables, &key, &service, entry, members)?);
         }
     }
-    let protocol = |row: &ServiceRow| Protocol::ALL.iter().position(|protocol| protocol.name() == row.protocol);
-    rows.sort_by(|a, b| {
-        (a.address.is_ipv6(), protocol(a), a.address, a.port, a.scope).cmp(&(
-            b.address.is_ipv6(),
-            protocol(b),
-            b.address,
-            b.port,
-            b.scope,
-        ))
-    });
     Ok(rows)
 }
 
@@ -231,6 +194,7 @@ fn destination_rows(tables: &impl Tables, service: &Service) -> Result<Vec<(u32,
         let destination = tables.destination(slot.destination)?;
         let load = tables.load(slot.destination)?;
         let row = DestinationRow {
+            id: slot.destination,
             address: destination.address.into(),
             port: destination.port.number(),
             forward: "Masq",
@@ -238,11 +202,11 @@ fn destination_rows(tables: &impl Tables, service: &Service) -> Result<Vec<(u32,
             thresholds: Thresholds { upper: destination.upper, lower: destination.lower },
             active_connections: load.active(),
             inactive_connections: load.inactive(),
+            persistent_connections: None,
             traffic: tables.traffic(slot.destination)?.into(),
         };
         rows.push((slot.destination, row));
     }
-    rows.sort_by_key(|(_, row)| (row.address, row.port));
     Ok(rows)
 }
 
@@ -253,29 +217,18 @@ fn flags(service: &Service) -> Vec<&'static str> {
     all.into_iter().filter(|(bit, _)| service.flags & bit != 0).map(|(_, name)| name).collect()
 }
 
-/// Traffic per second between two readings [`with_totals`]. Services and destinations that were not in the first
-/// are counted from 0; a counter that went back belongs to a new destination and is too.
-pub fn rates(before: &[ServiceRow], after: Vec<ServiceRow>, seconds: f64) -> Vec<ServiceRow> {
-    after
-        .into_iter()
-        .map(|mut service| {
-            let key = |row: &ServiceRow| (row.protocol, row.address, row.port, row.scope);
-            let old = before.iter().find(|old| key(old) == key(&service));
-            for destination in &mut service.destinations {
-                let old = old.and_then(|service| {
-                    service
-                        .destinations
-                        .iter()
-                        .find(|old| (old.address, old.port) == (destination.address, destination.port))
-                });
-                let old = old.map_or(Counters::default(), |old| old.traffic);
-                destination.traffic = destination.traffic.since(old, seconds);
-            }
-            let old = old.map_or(Counters::default(), |old| old.traffic);
-            service.traffic = service.traffic.since(old, seconds);
-            service
-        })
-        .collect()
+/// Adds to each destination how many clients keep it. Reads all connections.
+pub fn count_persistent(tables: &impl Tables, rows: &mut [ServiceRow]) -> Result<()> {
+    let mut counts: HashMap<u32, u32> = HashMap::new();
+    for (key, connection) in tables.connections()? {
+        if key.kind == KEY_TEMPLATE && !ConnectionState(connection.state).has(ConnectionState::CLOSING) {
+            *counts.entry(connection.server).or_default() += 1;
+        }
+    }
+    for row in rows.iter_mut().flat_map(|row| &mut row.destinations) {
+        row.persistent_connections = Some(counts.get(&row.id).copied().unwrap_or(0));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -284,6 +237,7 @@ mod scopes;
 mod tests {
     use super::*;
     use crate::view::testing::Memory;
+    use lb_common::layout::Traffic;
 
     fn names(rows: &[ServiceRow]) -> Vec<String> {
         rows.iter().map(|row| format!("{} {}:{}", row.protocol, row.address, row.port)).collect()
@@ -303,7 +257,7 @@ mod tests {
         }
         assert_eq!(
             names(&services(&memory, None).unwrap()),
-            ["TCP 10.0.0.1:80", "TCP 192.168.0.1:80", "UDP 10.0.0.1:80", "SCTP 10.0.0.1:80", "TCP fd00::1:80"]
+            ["TCP 192.168.0.1:80", "TCP 10.0.0.1:80", "UDP 10.0.0.1:80", "SCTP 10.0.0.1:80", "TCP fd00::1:80"]
         );
         let filter = "udp/10.0.0.1".parse().unwrap();
         assert_eq!(names(&services(&memory, Some(&filter)).unwrap()), ["UDP 10.0.0.1:80"]);

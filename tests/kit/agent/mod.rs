@@ -74,6 +74,11 @@ impl<'a> Builder<'a> {
         self.argument("--kubeconfig").argument(file)
     }
 
+    /// Takes virtual services from a file of rules.
+    pub fn rules(self, file: &Path) -> Self {
+        self.argument("--ipvs-rules").argument(file)
+    }
+
     /// Runs another binary than [`binary`] finds.
     pub fn binary(mut self, binary: impl Into<PathBuf>) -> Self {
         self.binary = Some(binary.into());

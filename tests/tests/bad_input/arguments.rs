@@ -65,7 +65,7 @@ fn wrong_arguments_are_named_with_what_is_allowed() {
         let arguments: Vec<&str> = ["--manifests", manifests].iter().chain(arguments).copied().collect();
         refused(&node, &mut run(&arguments), code, &said);
     }
-    refused(&node, &mut run(&[]), 1, &["no source", "--manifests PATH or --kubeconfig FILE"]);
+    refused(&node, &mut run(&[]), 1, &["no source", "--manifests PATH, --ipvs-rules FILE or --kubeconfig FILE"]);
     refused(&node, &mut run(&["--manifests", "/nowhere"]), 1, &["--manifests /nowhere", "No such file"]);
     let pins = folder.path().join("pins");
     let mut elsewhere = Command::new(binary().unwrap());

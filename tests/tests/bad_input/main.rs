@@ -4,6 +4,7 @@
 mod arguments;
 mod manifests;
 mod pins;
+mod rules;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -6,3 +6,4 @@ mod interfaces;
 mod load;
 mod removal;
 mod restart;
+mod rules;

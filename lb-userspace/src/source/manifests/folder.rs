@@ -1,16 +1,13 @@
 //! The files of a manifest path, and what each of them held when it was last readable.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::libc::O_NONBLOCK;
-
-use super::parse::{MAX_FILE_BYTES, Parsed, parse};
+use super::parse::{Parsed, parse};
 use crate::model::{List, ObjectKey, Origin};
+use crate::source::file::{Fingerprint, read_bytes, shown};
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
@@ -30,10 +27,6 @@ struct Held {
     /// True once the file was readable as a whole.
     known: bool,
 }
-
-/// What can be told about files without reading them.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fingerprint(Vec<(PathBuf, [i64; 6])>);
 
 impl Folder {
     pub(super) fn new(path: PathBuf) -> Self {
@@ -76,21 +69,7 @@ impl Folder {
 
     /// Compares equal as long as no file changed, as far as can be told without reading.
     pub(super) fn fingerprint(&self) -> io::Result<Fingerprint> {
-        let mut entries = Vec::new();
-        for file in files(&self.path)? {
-            if let Ok(data) = file.metadata() {
-                let facts = [
-                    data.dev() as i64,
-                    data.ino() as i64,
-                    data.len() as i64,
-                    data.mtime(),
-                    data.mtime_nsec(),
-                    data.ctime_nsec(),
-                ];
-                entries.push((file, facts));
-            }
-        }
-        Ok(Fingerprint(entries))
+        Ok(Fingerprint::of(files(&self.path)?))
     }
 }
 
@@ -128,26 +107,4 @@ fn broken(file: Arc<str>, problem: String) -> Parsed {
     let mut parsed = Parsed::default();
     parsed.broken(&Origin { file: Some(file), document: 0, first_line: 1, line: 0 }, problem);
     parsed
-}
-
-fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
-    let unreadable = |error: io::Error| format!("cannot be read: {error}");
-    // Not blocking, or opening a pipe that nobody writes to would hang.
-    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).map_err(unreadable)?;
-    let data: Metadata = file.metadata().map_err(unreadable)?;
-    if !data.is_file() {
-        return Err("must be a regular file".to_owned());
-    }
-    let too_large =
-        || format!("is larger than {} MiB, the most that is read: split it into several files", MAX_FILE_BYTES >> 20);
-    if data.len() > MAX_FILE_BYTES {
-        return Err(too_large());
-    }
-    let mut bytes = Vec::with_capacity(data.len() as usize);
-    File::take(file, MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES { Err(too_large()) } else { Ok(bytes) }
-}
-
-fn shown(path: &Path) -> Arc<str> {
-    path.display().to_string().into()
 }

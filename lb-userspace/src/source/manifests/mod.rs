@@ -5,7 +5,6 @@
 
 mod folder;
 mod parse;
-mod watch;
 
 use std::io;
 use std::path::PathBuf;
@@ -13,13 +12,11 @@ use std::time::Duration;
 
 use tracing::{error, info};
 
-use super::{Sender, Update};
+use super::Sender;
+use super::file::Fingerprint;
+use super::follow::{self, POLL, follow};
 use crate::model::{Change, List, SourceId};
-use folder::{Fingerprint, Folder};
-use watch::Watch;
-
-/// How often the files are looked at when nothing is reported.
-pub const POLL: Duration = Duration::from_secs(5);
+use folder::Folder;
 
 /// A source of manifests.
 #[derive(Clone, Debug)]
@@ -54,35 +51,8 @@ impl Manifests {
     /// Sends a list now and after each change, until nobody listens. The first one comes as soon as the path can be
     /// looked at.
     pub async fn run(self, sender: Sender) {
-        let mut watch = Watch::new(&self.path);
-        let mut reader = Reader { folder: Folder::new(self.path.clone()), delivered: false, failing: false };
-        loop {
-            watch.arm();
-            let (returned, list, seen) = match tokio::task::spawn_blocking(move || reader.read()).await {
-                Ok(result) => result,
-                Err(panic) => {
-                    error!("{}: reading failed: {panic}", self.path.display());
-                    return;
-                }
-            };
-            reader = returned;
-            if let Some(list) = list {
-                let update = Update { source: SourceId::MANIFESTS, change: Change::Replace(list) };
-                if sender.send(update).await.is_err() {
-                    return;
-                }
-            }
-            loop {
-                tokio::select! {
-                    changed = watch.changed(self.poll) => if changed { break },
-                    () = sender.closed() => return,
-                }
-                watch.arm();
-                if reader.folder.fingerprint().ok() != seen {
-                    break;
-                }
-            }
-        }
+        let reader = Reader { folder: Folder::new(self.path.clone()), delivered: false, failing: false };
+        follow(SourceId::MANIFESTS, self.path, self.poll, reader, sender).await;
     }
 }
 
@@ -92,18 +62,16 @@ struct Reader {
     failing: bool,
 }
 
-impl Reader {
-    /// Reads everything; yields what to send, if anything, and what was there before reading began.
-    fn read(mut self) -> (Self, Option<List>, Option<Fingerprint>) {
-        let seen = self.folder.fingerprint().ok();
-        let list = match self.folder.read() {
+impl follow::Reader for Reader {
+    fn read(&mut self) -> Option<Change> {
+        match self.folder.read() {
             Ok(list) => {
                 if self.failing {
                     info!("manifests: can be read again");
                 }
                 self.failing = false;
                 self.delivered = true;
-                Some(list)
+                Some(Change::Replace(list))
             }
             Err(error) => {
                 let list = self.folder.keep_all(&error);
@@ -111,10 +79,13 @@ impl Reader {
                     let problem = list.problems.first().map(ToString::to_string).unwrap_or_default();
                     error!("{problem}; nothing is programmed until it can be read");
                 }
-                self.delivered.then_some(list)
+                self.delivered.then_some(Change::Replace(list))
             }
-        };
-        (self, list, seen)
+        }
+    }
+
+    fn fingerprint(&self) -> io::Result<Fingerprint> {
+        self.folder.fingerprint()
     }
 }
 

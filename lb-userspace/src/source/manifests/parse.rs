@@ -11,9 +11,7 @@ use tracing::debug;
 use crate::model::problem::shown;
 use crate::model::tree::{Tree, Value, ValueVisitor};
 use crate::model::{Kind, Object, Origin, Problem};
-
-/// Largest file that is read, in bytes: a List of some 100,000 endpoints as kubectl prints it.
-pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
+use crate::source::file::MAX_FILE_BYTES;
 
 /// What a file holds.
 #[derive(Debug, Default)]

@@ -211,7 +211,10 @@ async fn a_file_that_never_could_be_read_is_a_gap_and_the_rest_is_served() {
 fn files_that_are_too_large_or_no_files_are_one_problem_each() {
     let folder = TempDir::new().unwrap();
     write(&folder, "b.yaml", service("b", 2));
-    fs::File::create(folder.path().join("large.yaml")).unwrap().set_len(super::parse::MAX_FILE_BYTES + 1).unwrap();
+    fs::File::create(folder.path().join("large.yaml"))
+        .unwrap()
+        .set_len(crate::source::file::MAX_FILE_BYTES + 1)
+        .unwrap();
     nix::unistd::mkfifo(&folder.path().join("pipe.yaml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     symlink("nowhere", folder.path().join("link.yaml")).unwrap();
     let list = Manifests::new(folder.path()).read_once().unwrap();

@@ -1,5 +1,7 @@
 //! Services by mark and of networks, as rows.
 
+use lb_common::layout::Traffic;
+
 use super::*;
 use crate::view::testing::Memory;
 
@@ -25,16 +27,16 @@ fn marks_and_networks_are_rows_of_their_own() {
     assert_eq!(
         shown,
         [
-            ("FWM", Scope::Mark(9), 6),
-            ("FWM", Scope::Mark(10), 5),
-            ("UDP", Scope::Address, 4),
             ("UDP", Scope::Prefix(8), 2),
             ("UDP", Scope::Prefix(16), 3),
+            ("UDP", Scope::Address, 4),
+            ("FWM", Scope::Mark(9), 6),
             ("FWM", Scope::Mark(9), 1),
+            ("FWM", Scope::Mark(10), 5),
         ]
     );
-    assert_eq!(rows[0].frontend(), Some(Frontend { protocol: Protocol::Tcp, ..all[5] }));
-    assert_eq!(rows[3].frontend(), Some(all[1]));
+    assert_eq!(rows[3].frontend(), Some(Frontend { protocol: Protocol::Tcp, ..all[5] }));
+    assert_eq!(rows[0].frontend(), Some(all[1]));
     // Each is compared with itself.
     assert!(rates(&rows, rows.clone(), 1.0).iter().all(|row| row.traffic == Counters::default()));
     // A network that is gone while it is read: the trie answers with a wider one, which is not it.

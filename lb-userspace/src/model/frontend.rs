@@ -1,0 +1,104 @@
+//! What a virtual service is known by, and what `ipvsadm` calls its options.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use lb_common::address::Protocol;
+use serde::Serialize;
+
+/// Key of a virtual service: what a packet must match, exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frontend {
+    /// Virtual address; a network's first address; by mark: the family's unspecified address.
+    pub address: IpAddr,
+    /// Virtual port. 0: every port that has no service of its own. By mark: 0.
+    pub port: u16,
+    /// Protocol. By mark: TCP, which stands for all of them, as in IPVS.
+    pub protocol: Protocol,
+    /// What besides.
+    pub scope: Scope,
+}
+
+/// How much a virtual service takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// One address.
+    #[default]
+    Address,
+    /// A network: length of its prefix, from 0 to 32 or 128. What has a service of its own is not taken.
+    Prefix(u8),
+    /// All packets of the family that carry this firewall mark, which is not 0 (`ipvsadm -f`).
+    Mark(u32),
+}
+
+impl Frontend {
+    /// One address and port.
+    pub const fn new(address: IpAddr, port: u16, protocol: Protocol) -> Self {
+        Self { address, port, protocol, scope: Scope::Address }
+    }
+
+    /// Address and port as `ipvsadm` writes them, with the length of a prefix: `10.0.0.1:80`, `[fd00::]/64:80`.
+    pub fn place(&self) -> String {
+        match (self.scope, self.address) {
+            (Scope::Prefix(length), IpAddr::V4(v4)) => format!("{v4}/{length}:{}", self.port),
+            (Scope::Prefix(length), IpAddr::V6(v6)) => format!("[{v6}]/{length}:{}", self.port),
+            _ => SocketAddr::new(self.address, self.port).to_string(),
+        }
+    }
+}
+
+/// `TCP 10.96.0.1:80`, as messages name a frontend; `FWM 1` and `FWM 1 IPv6` for firewall marks.
+impl fmt::Display for Frontend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.scope {
+            Scope::Mark(mark) => write!(f, "FWM {mark}{}", if self.address.is_ipv6() { " IPv6" } else { "" }),
+            _ => write!(f, "{} {}", self.protocol.name(), self.place()),
+        }
+    }
+}
+
+/// New connections of a client go where its last one went (`ipvsadm -p`, `-M`; Kubernetes' `sessionAffinity: ClientIP`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Persistence {
+    /// Seconds after the last new connection, from 1 to [`Self::LONGEST`].
+    #[serde(rename = "timeout_seconds")]
+    pub timeout: u32,
+    /// Clients with the same first bits of their address count as one: 1 to 32, or 128 for IPv6.
+    pub netmask: u8,
+}
+
+impl Persistence {
+    /// Longest timeout, in seconds: the maps hold milliseconds in 32 bits.
+    pub const LONGEST: u32 = u32::MAX / 1000;
+}
+
+/// How many connections a real server takes (`ipvsadm -x`, `-y`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Thresholds {
+    /// With this many, active and inactive, it takes no new ones. 0 for no limit.
+    pub upper: u32,
+    /// With fewer than this it takes new ones again; at most `upper`. 0 for three quarters of it.
+    pub lower: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frontends_are_shown_as_ipvsadm_writes_them() {
+        let of =
+            |address: &str, scope| Frontend { scope, ..Frontend::new(address.parse().unwrap(), 80, Protocol::Udp) };
+        for (frontend, expected) in [
+            (of("10.0.0.1", Scope::Address), "UDP 10.0.0.1:80"),
+            (of("fd00::1", Scope::Address), "UDP [fd00::1]:80"),
+            (of("10.0.0.0", Scope::Prefix(8)), "UDP 10.0.0.0/8:80"),
+            (of("fd00::", Scope::Prefix(64)), "UDP [fd00::]/64:80"),
+            (of("0.0.0.0", Scope::Mark(7)), "FWM 7"),
+            (of("::", Scope::Mark(7)), "FWM 7 IPv6"),
+        ] {
+            assert_eq!(frontend.to_string(), expected);
+        }
+    }
+}
