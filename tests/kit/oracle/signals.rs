@@ -56,7 +56,7 @@ pub fn transport(protocol: Protocol, packet: &Packet, from: Side, signal: Signal
             let chunk = sctp_chunk(from, signal);
             // INIT and INIT ACK are 20 bytes, DATA 16 and its payload; of the others a header and a word do.
             let length: u8 = match chunk {
-                1 | 2 | 0 => 20,
+                0..=2 => 20,
                 _ => 8,
             };
             let mut bytes = vec![0; usize::from(length)];

@@ -296,16 +296,16 @@ fn listed(text: &str) -> Result<Vec<Listed>> {
     text.split(',').filter(|word| !word.is_empty()).map(of).collect()
 }
 
-/// All scripts of a file: one a line; lines with `#` right before one are its title.
+/// All scripts of a file: one a line; a line with `#` right before one is its title.
 pub fn scripts(text: &str) -> Result<Vec<Script>> {
-    let (mut scripts, mut title) = (Vec::new(), Vec::new());
+    let (mut scripts, mut title) = (Vec::new(), String::new());
     for (place, line) in text.lines().enumerate() {
         match line.trim() {
             "" => title.clear(),
-            line if line.starts_with('#') => title.push(line.trim_start_matches('#').trim()),
+            line if line.starts_with('#') => line.trim_start_matches('#').trim().clone_into(&mut title),
             line => {
                 let script: Script = line.parse().with_context(|| format!("line {}", place + 1))?;
-                scripts.push(Script { title: std::mem::take(&mut title).join(" "), ..script });
+                scripts.push(Script { title: std::mem::take(&mut title), ..script });
             }
         }
     }
@@ -350,8 +350,8 @@ mod tests {
     }
 
     #[test]
-    fn comments_right_before_a_script_are_its_title() {
-        let read = scripts("# a file\n\n# of one\n# rule\nrr tcp4 : a0s\nrr tcp4 : b0s\n").unwrap();
+    fn a_comment_right_before_a_script_is_its_title() {
+        let read = scripts("# a file\n\n# a file\n# of one rule\nrr tcp4 : a0s\nrr tcp4 : b0s\n").unwrap();
         let titles: Vec<_> = read.iter().map(|script| script.title.as_str()).collect();
         assert_eq!(titles, ["of one rule", ""]);
     }
