@@ -3,5 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`control`] | what a director can be told, and what it says of itself |
+//! | [`ipvs`] | Linux IPVS |
 
 pub mod control;
+pub mod ipvs;
