@@ -6,11 +6,11 @@ use anyhow::{Context, Result, bail};
 use lb_common::scheduler::Scheduler;
 
 pub(crate) const USAGE: &str = "\
-usage: bpvs-oracle [--against model] [--schedulers NAME,...] [--cases N] [--seed S] [--fixed] [--record] [--script TEXT]
+usage: bpvs-oracle [--against ipvs|model] [--schedulers NAME,...] [--cases N] [--seed S] [--fixed] [--record] [--script TEXT]
 
 Plays the same scripts to a reference and to bpvs, with real packets, and compares answer by answer. Needs root.
 
-  --against REFERENCE  model: what we believe of IPVS
+  --against REFERENCE  ipvs (default): this kernel's; model: what we believe of it
   --schedulers LIST    those to compare; default all
   --cases N            random scripts for each scheduler; default 200
   --seed S             where they begin; default 1
@@ -22,6 +22,8 @@ Plays the same scripts to a reference and to bpvs, with real packets, and compar
 /// Who is right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Against {
+    /// Linux IPVS.
+    Ipvs,
     /// The model.
     Model,
 }
@@ -31,8 +33,9 @@ impl FromStr for Against {
 
     fn from_str(text: &str) -> Result<Self> {
         match text {
+            "ipvs" => Ok(Self::Ipvs),
             "model" => Ok(Self::Model),
-            other => bail!("--against {other}: there is model"),
+            other => bail!("--against {other}: there are ipvs and model"),
         }
     }
 }
@@ -52,7 +55,7 @@ impl Options {
     /// Reads it; none if help was asked for.
     pub(crate) fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>> {
         let mut options = Self {
-            against: Against::Model,
+            against: Against::Ipvs,
             schedulers: Scheduler::ALL.to_vec(),
             cases: 200,
             seed: 1,

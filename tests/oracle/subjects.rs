@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use bpvs_tests::oracle::bpvs::Bpvs;
+use bpvs_tests::oracle::ipvs::Ipvs;
 use bpvs_tests::oracle::modelled::Modelled;
 use bpvs_tests::oracle::network::Network;
 use bpvs_tests::oracle::played::Played;
@@ -12,6 +13,10 @@ use crate::options::Against;
 /// The one who is right.
 pub(crate) fn reference(against: Against) -> Result<Box<dyn Subject>> {
     Ok(match against {
+        Against::Ipvs => {
+            let network = Network::new("ipvs")?;
+            Box::new(Played::new(Ipvs::open(network.director())?, network))
+        }
         Against::Model => Box::new(Modelled::default()),
     })
 }

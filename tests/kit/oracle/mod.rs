@@ -8,6 +8,7 @@
 //! | [`subject`] | who can be asked |
 //! | [`network`], [`signals`] | the packets of a script, and what becomes of them |
 //! | [`played`] | a director that is asked with packets |
+//! | [`ipvs`], `waiting` | Linux IPVS as a director |
 //! | [`bpvs`] | bpvs as a director |
 //! | [`modelled`], [`states`] | the model, asked without packets |
 //! | [`recorded`] | answers of an earlier day |
@@ -19,6 +20,7 @@ pub mod compare;
 pub mod control;
 pub mod differences;
 pub mod generate;
+pub mod ipvs;
 pub mod modelled;
 pub mod network;
 pub mod played;
@@ -29,3 +31,4 @@ pub mod signals;
 pub mod states;
 pub mod subject;
 pub mod text;
+mod waiting;
