@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use lb_common::{
     address::Protocol,
     connection::{self, Transition},
-    layout::{Connection, ConnectionKey, ConnectionState, DESTINATION_AVAILABLE},
+    layout::{Connection, ConnectionKey, ConnectionState, DESTINATION_AVAILABLE, KEY_PACKET},
     packet::Packet,
     tcp::{self, Direction},
     timeouts::Timeouts,
@@ -86,7 +86,8 @@ impl Entry {
             source_port: value.destination_port,
             destination_port: value.source_port,
             protocol,
-            pad: [0; 3],
+            kind: KEY_PACKET,
+            pad: [0; 2],
         }
     }
 

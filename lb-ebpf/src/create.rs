@@ -8,7 +8,7 @@ use lb_common::{
     address::{Address, Port, Protocol},
     connection,
     drops::Drop,
-    layout::{Connection, ConnectionKey, ConnectionState, Service, Settings},
+    layout::{Connection, ConnectionKey, ConnectionState, KEY_PACKET, Service, Settings},
     nat::Rewrite,
     packet::Packet,
 };
@@ -82,7 +82,7 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
         state: ConnectionState::REPLY | flags,
         last_seen: now,
         timeout: 0,
-        pad: 0,
+        control: 0,
     };
     let mut reply_key = ConnectionKey {
         source: destination.address,
@@ -90,7 +90,8 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
         source_port: destination.port,
         destination_port: key.source_port,
         protocol: key.protocol,
-        pad: [0; 3],
+        kind: KEY_PACKET,
+        pad: [0; 2],
     };
     let reserved = reserve_reply(&mut reply_key, &entry);
     if reserved != OPENED {

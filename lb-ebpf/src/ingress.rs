@@ -4,7 +4,7 @@ use lb_common::{
     address::Protocol,
     connection,
     drops::Drop,
-    layout::{ConnectionState, Service, ServiceKey},
+    layout::{ConnectionState, SERVICE_BY_ADDRESS, Service, ServiceKey},
     nat::{self, Rewrite},
     packet::{Kind, Packet},
     tcp::Direction,
@@ -120,7 +120,7 @@ fn unknown(frame: Frame, packet: &Packet, old: Option<Entry>) -> i32 {
         address: packet.key.destination,
         port: packet.key.destination_port,
         protocol: packet.key.protocol,
-        pad: 0,
+        kind: SERVICE_BY_ADDRESS,
     };
     // SAFETY: user space replaces values whole, in a new element.
     match unsafe { SERVICES_MAP.get(key) } {

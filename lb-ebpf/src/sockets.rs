@@ -16,8 +16,8 @@ use aya_ebpf::{
 use lb_common::{
     address::{Address, Port},
     layout::{
-        ConnectionState, DestinationLoad, SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, Service, ServiceKey, Settings,
-        SocketConnection, SocketFlow, SocketFlowKey,
+        ConnectionState, DestinationLoad, SERVICE_BY_ADDRESS, SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, Service,
+        ServiceKey, Settings, SocketConnection, SocketFlow, SocketFlowKey,
     },
 };
 
@@ -137,7 +137,7 @@ fn settings_of_node(ctx: &SockAddrContext) -> Option<&'static Settings> {
 /// The service that a process asks for, if it is one.
 #[inline(always)]
 fn service(address: Address, port: Port, protocol: u32) -> Option<&'static Service> {
-    let key = ServiceKey { address, port, protocol: protocol as u8, pad: 0 };
+    let key = ServiceKey { address, port, protocol: protocol as u8, kind: SERVICE_BY_ADDRESS };
     // SAFETY: user space replaces values whole, in a new element.
     unsafe { SERVICES_MAP.get(key) }
 }

@@ -12,7 +12,7 @@ use lb_common::{
 };
 use lb_userspace::{
     datapath::MapStore,
-    plan::{DesiredDestination, DesiredService, Frontend, Plan},
+    plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds},
 };
 
 use crate::{
@@ -109,15 +109,16 @@ impl Rig {
             .map(|(number, server)| DesiredDestination {
                 address: server.ip(),
                 port: server.port(),
-                weight: base + (number % 4) as i32,
-            })
+                weight: base + (number % 4) as i32, thresholds: Thresholds::default() })
             .collect();
-        let key = Frontend { address: frontend.ip(), port: frontend.port(), protocol };
+        let key = Frontend::new(frontend.ip(), frontend.port(), protocol);
         let desired = DesiredService {
             origin: "bench/service".to_owned(),
             scheduler,
             hash_port: false,
             hash_fallback: false,
+            persistence: None,
+            one_packet: false,
             destinations,
         };
         let plan = Plan { services: [(key, desired)].into(), ..Plan::default() };

@@ -25,8 +25,8 @@ use lb_common::{
     address::{Address, Port},
     drops::Drop,
     layout::{
-        Connection, ConnectionKey, ConnectionState, Destination, DestinationLoad, Service, ServiceKey, Settings,
-        SweepResult, Traffic, VERSION,
+        Connection, ConnectionKey, ConnectionState, Destination, DestinationLoad, SERVICE_BY_ADDRESS, Service,
+        ServiceKey, Settings, SweepResult, Traffic, VERSION,
     },
     timeouts::Timeouts,
 };
@@ -84,6 +84,8 @@ impl Datapath {
             node_v6: Address::from(NODE_V6),
             namespace_cookie: 0,
             timeouts: Timeouts::IPVS,
+            switches: 0,
+            pad: 0,
         };
         tables::set(&mut object, "settings", 0, settings)?;
         let store = KernelStore::new(KernelMaps::of(&object)?)?;
@@ -331,7 +333,7 @@ fn key(frontend: &Frontend) -> ServiceKey {
         address: Address::from(frontend.address),
         port: Port::new(frontend.port),
         protocol: frontend.protocol as u8,
-        pad: 0,
+        kind: SERVICE_BY_ADDRESS,
     }
 }
 

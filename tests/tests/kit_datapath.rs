@@ -8,16 +8,23 @@ use bpvs_tests::{
     packets::{Packet, Tcp, flags, verify},
 };
 use lb_common::{address::Protocol, drops::Drop, layout::SweepResult, scheduler::Scheduler};
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
 
 fn plan(vip: &str, server: &str) -> Plan {
-    let frontend = Frontend { address: bare(vip).parse().unwrap(), port: 80, protocol: Protocol::Tcp };
+    let frontend = Frontend::new(bare(vip).parse().unwrap(), 80, Protocol::Tcp);
     let service = DesiredService {
         origin: "test/web:80".to_owned(),
         scheduler: Scheduler::RoundRobin,
         hash_port: false,
         hash_fallback: false,
-        destinations: vec![DesiredDestination { address: bare(server).parse().unwrap(), port: 8080, weight: 1 }],
+        persistence: None,
+        one_packet: false,
+        destinations: vec![DesiredDestination {
+            address: bare(server).parse().unwrap(),
+            port: 8080,
+            weight: 1,
+            thresholds: Thresholds::default(),
+        }],
     };
     Plan { services: [(frontend, service)].into(), ..Plan::default() }
 }

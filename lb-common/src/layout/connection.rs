@@ -6,7 +6,10 @@ use crate::address::{Address, Port};
 
 /// Key of `connections`: a packet's addresses and ports, as it arrives.
 ///
-/// Each connection has two: (client, frontend) for requests and (real server, client) for replies.
+/// Each connection has two: (client, frontend) for requests and (real server, client) for replies. A persistence template
+/// has one, of kind [`KEY_TEMPLATE`]: the client's network with port 0, and what its connections have in common (the
+/// frontend, port 0 if it stands for every port; the service id in place of an address, without protocol, for a service by
+/// mark).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct ConnectionKey {
@@ -20,9 +23,16 @@ pub struct ConnectionKey {
     pub destination_port: Port,
     /// IANA protocol number.
     pub protocol: u8,
+    /// [`KEY_PACKET`] or [`KEY_TEMPLATE`].
+    pub kind: u8,
     /// Always 0.
-    pub pad: [u8; 3],
+    pub pad: [u8; 2],
 }
+
+/// [`ConnectionKey::kind`]: what packets have.
+pub const KEY_PACKET: u8 = 0;
+/// [`ConnectionKey::kind`]: a persistence template.
+pub const KEY_TEMPLATE: u8 = 1;
 
 impl ConnectionKey {
     /// The key of packets in the other direction.
@@ -34,7 +44,8 @@ impl ConnectionKey {
             source_port: self.destination_port,
             destination_port: self.source_port,
             protocol: self.protocol,
-            pad: [0; 3],
+            kind: self.kind,
+            pad: [0; 2],
         }
     }
 }
@@ -61,10 +72,47 @@ pub struct Connection {
     pub state: u32,
     /// Last packet in this direction, nanoseconds of the monotonic clock (coarse).
     pub last_seen: u64,
-    /// Life after the last packet in either direction, milliseconds. Request entry only.
+    /// Life after the last packet in either direction, milliseconds. Request entry only. Template: life after the last
+    /// new connection.
     pub timeout: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// Request entry: which template it is controlled by, as [`Control`] packs it; 0 for none. Template: connections that
+    /// it controls.
+    pub control: u32,
+}
+
+/// What [`Connection::control`] of a connection packs: enough to find its template, and to know it from a later one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Control(pub u32);
+
+impl Control {
+    /// The template is of every port.
+    pub const ALL_PORTS: u32 = 1 << 8;
+    /// The template is of a firewall mark.
+    pub const MARKED: u32 = 1 << 9;
+
+    /// Packs; `prefix` is [`Service::persistence_prefix`](super::Service::persistence_prefix) and not 0.
+    #[inline(always)]
+    pub const fn new(prefix: u8, flags: u32, generation: u16) -> Self {
+        Self(prefix as u32 | flags | (generation as u32) << 16)
+    }
+
+    /// Bits of the client's address that the template has.
+    #[inline(always)]
+    pub const fn prefix(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// True if the flag is set.
+    #[inline(always)]
+    pub const fn has(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
+
+    /// A random number that the template has too ([`Connection::source_port`]), and one that came after it has not.
+    #[inline(always)]
+    pub const fn generation(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
 }
 
 /// What [`Connection::state`] packs: the protocol's state in the low 8 bits, flags above.
@@ -82,6 +130,12 @@ impl ConnectionState {
     pub const SETTLED: u32 = 1 << 11;
     /// The client is its own server: both directions turn round at the interface they arrive on.
     pub const HAIRPIN: u32 = 1 << 12;
+    /// A persistence template.
+    pub const TEMPLATE: u32 = 1 << 13;
+    /// Reply entry of a one-packet datagram: there is no request entry.
+    pub const ONE_PACKET: u32 = 1 << 14;
+    /// Template: one of its connections was established (IPVS's `ASSURED`).
+    pub const ASSURED: u32 = 1 << 15;
 
     /// The protocol's state number (`tcp::State`, `sctp::State`; 0 for UDP).
     #[inline(always)]

@@ -12,13 +12,15 @@ mod locality;
 mod socket;
 mod sweep;
 
-pub use connection::{Connection, ConnectionKey, ConnectionState, FragmentKey, FragmentPorts};
+pub use connection::{
+    Connection, ConnectionKey, ConnectionState, Control, FragmentKey, FragmentPorts, KEY_PACKET, KEY_TEMPLATE,
+};
 pub use locality::{LOCALITY_CHUNK, Locality, LocalityChunk, LocalityKey, ServerReference};
 pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SocketConnection, SocketFlow, SocketFlowKey};
 pub use sweep::{Recount, SweepResult};
 
 /// Version of all layouts in this file together. Kept in the `settings` map; an agent refuses maps of another version.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Highest number of destinations in one service. A load-time setting may lower it, never raise it: positions are
 /// held in 16 bits ([`SchedulerWord`](crate::scheduler::word::SchedulerWord)).
@@ -28,15 +30,61 @@ pub const MAX_DESTINATIONS_PER_SERVICE: u32 = 16_384;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct ServiceKey {
-    /// Virtual address.
+    /// Virtual address. [`SERVICE_BY_MARK`]: [`ServiceKey::mark`].
     pub address: Address,
-    /// Virtual port, network order.
+    /// Virtual port, network order. 0: every port of the address that has no service of its own.
     pub port: Port,
-    /// IANA protocol number: 6, 17 or 132.
+    /// IANA protocol number: 6, 17 or 132. By mark: 0, any of them.
+    pub protocol: u8,
+    /// [`SERVICE_BY_ADDRESS`] or [`SERVICE_BY_MARK`].
+    pub kind: u8,
+}
+
+/// [`ServiceKey::kind`]: by address, protocol and port.
+pub const SERVICE_BY_ADDRESS: u8 = 0;
+/// [`ServiceKey::kind`]: by the packet's firewall mark, in one address family (`ipvsadm -f`).
+pub const SERVICE_BY_MARK: u8 = 1;
+
+impl ServiceKey {
+    /// The key of a firewall mark's service, in the address family of a packet with this address.
+    #[inline(always)]
+    pub const fn of_mark(mark: u32, v4: bool) -> Self {
+        let word = mark.to_be();
+        let address = if v4 { Address::from_v4_word(word) } else { Address { words: [0, 0, 0, word] } };
+        Self { address, port: Port(0), protocol: 0, kind: SERVICE_BY_MARK }
+    }
+
+    /// The firewall mark of a key by mark.
+    #[inline(always)]
+    pub const fn mark(&self) -> u32 {
+        u32::from_be(self.address.words[3])
+    }
+}
+
+/// Key of `service_prefixes`, a longest-prefix-match trie: a whole network as virtual service. Protocol and port must
+/// match in full, so that the prefix is [`PREFIX_BASE`] bits longer than the network's (an IPv4 network's by 96 more).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct ServicePrefix {
+    /// IANA protocol number.
     pub protocol: u8,
     /// Always 0.
     pub pad: u8,
+    /// Virtual port, network order. 0: every port.
+    pub port: Port,
+    /// The network's address; bits after the prefix are 0.
+    pub network: Address,
 }
+
+/// Bits of [`ServicePrefix`] before its address.
+pub const PREFIX_BASE: u32 = 32;
+
+/// Value of `lookups`, one entry: [`LOOKUP_MARKS`] and its kind. What no service has is not looked for.
+pub const LOOKUP_MARKS: u32 = 1 << 0;
+/// [`LOOKUP_MARKS`]' kind: there are services of every port of an address.
+pub const LOOKUP_ALL_PORTS: u32 = 1 << 1;
+/// [`LOOKUP_MARKS`]' kind: there are prefixes.
+pub const LOOKUP_PREFIXES: u32 = 1 << 2;
 
 /// Value of `services`: one lookup decides everything about a new connection. Flipping this value publishes a new
 /// set of destinations, tables and scheduler at once.
@@ -49,7 +97,7 @@ pub struct Service {
     pub version: u16,
     /// A [`Scheduler`](crate::scheduler::Scheduler) number.
     pub scheduler: u8,
-    /// [`SERVICE_HASH_PORT`], [`SERVICE_HASH_FALLBACK`].
+    /// [`SERVICE_HASH_PORT`] and its kind.
     pub flags: u8,
     /// First slot of the destination set in `destination_slots`. Slot 0 of the set is the head of IPVS's list: the
     /// newest destination.
@@ -66,8 +114,13 @@ pub struct Service {
     pub weight_step: i32,
     /// [`Self::version`] with which the scheduler began: what lblc and lblcr remember from before is not theirs.
     pub started: u16,
+    /// [`SERVICE_PERSISTENT`]: bits of a client's [`Address`] that it shares its template by: 128 for one client each,
+    /// 96 + n for an IPv4 netmask of n bits.
+    pub persistence_prefix: u8,
     /// Always 0.
-    pub pad: u16,
+    pub pad: u8,
+    /// [`SERVICE_PERSISTENT`]: milliseconds from a client's last new connection to the end of its template.
+    pub persistence_timeout: u32,
 }
 
 /// [`Service::flags`]: hash the source port too (`sh-port`, `mh-port`).
@@ -75,6 +128,16 @@ pub const SERVICE_HASH_PORT: u8 = 1 << 0;
 /// [`Service::flags`]: take another server when the hashed one is unusable (`sh-fallback`,
 /// `mh-fallback`).
 pub const SERVICE_HASH_FALLBACK: u8 = 1 << 1;
+/// [`Service::flags`]: each datagram is scheduled for itself (`ipvsadm -o`). UDP only.
+pub const SERVICE_ONE_PACKET: u8 = 1 << 2;
+/// [`Service::flags`]: new connections of a client go where its last one went (`ipvsadm -p`).
+pub const SERVICE_PERSISTENT: u8 = 1 << 3;
+/// [`Service::flags`]: the virtual port is 0.
+pub const SERVICE_ALL_PORTS: u8 = 1 << 4;
+/// [`Service::flags`]: found by mark.
+pub const SERVICE_MARKED: u8 = 1 << 5;
+/// [`Service::flags`]: some destination of the set has an upper threshold.
+pub const SERVICE_THRESHOLDS: u8 = 1 << 6;
 
 /// Value of `destination_slots`: a place in a destination set or in a scheduler's table. The weight stands here, not
 /// in `destinations`, so that the weights of one version of a service are published together.
@@ -106,8 +169,20 @@ pub struct Destination {
     /// IPVS's `last_weight`: the weight that the destination was added with, then the last one above 0. mh's table
     /// follows from it, so that a server that drains keeps its cells. No program reads it; a restarted agent does.
     pub last_weight: i32,
-    /// Always 0.
-    pub pad: u32,
+    /// Upper threshold: with this many connections it takes no new ones (`ipvsadm -x`). 0 for none.
+    pub upper: u32,
+    /// Lower threshold: with fewer than this it takes new ones again (`ipvsadm -y`). 0: three quarters of the upper.
+    pub lower: u32,
+}
+
+impl Destination {
+    /// Whether a destination with this many connections is overloaded, which it was or was not before
+    /// (`ip_vs_dest_update_overload`; 2026).
+    #[inline(always)]
+    pub const fn overload(&self, connections: u32, before: bool) -> bool {
+        let lower = if self.lower != 0 { self.lower } else { self.upper - (self.upper >> 2) };
+        self.upper != 0 && (connections >= self.upper || (before && connections >= lower))
+    }
 }
 
 /// [`Destination::flags`]: in its service's set. Cleared when removed, while connections may still refer to it.
@@ -118,6 +193,7 @@ pub const DESTINATION_AVAILABLE: u16 = 1 << 0;
 #[repr(C, align(8))]
 pub struct DestinationLoad {
     /// Active connections in the high 32 bits, inactive in the low: one atomic add moves a connection between them.
+    /// The highest bit is [`Self::OVERLOADED`].
     pub connections: u64,
     /// Active connections that other nodes report for this server; 0 until they do.
     pub remote_active: u32,
@@ -130,17 +206,31 @@ impl DestinationLoad {
     pub const ONE_ACTIVE: u64 = 1 << 32;
     /// One inactive connection, as a summand of [`Self::connections`].
     pub const ONE_INACTIVE: u64 = 1;
+    /// Bit of [`Self::connections`]: over its upper threshold, and not yet under the lower one.
+    pub const OVERLOADED: u64 = 1 << 63;
 
     /// Active connections seen by this node.
     #[inline(always)]
     pub const fn active(&self) -> u32 {
-        (self.connections >> 32) as u32
+        (self.connections >> 32) as u32 & (u32::MAX >> 1)
     }
 
     /// Inactive connections seen by this node.
     #[inline(always)]
     pub const fn inactive(&self) -> u32 {
         self.connections as u32
+    }
+
+    /// Takes no new connections, having had its upper threshold of them.
+    #[inline(always)]
+    pub const fn overloaded(&self) -> bool {
+        self.connections & Self::OVERLOADED != 0
+    }
+
+    /// Active and inactive connections together, as thresholds count them.
+    #[inline(always)]
+    pub const fn total(&self) -> u32 {
+        self.active().wrapping_add(self.inactive())
     }
 }
 
@@ -190,4 +280,18 @@ pub struct Settings {
     pub namespace_cookie: u64,
     /// Timeouts per state, in milliseconds.
     pub timeouts: crate::timeouts::Timeouts,
+    /// [`SETTING_EXPIRE_NODEST`] and its kind.
+    pub switches: u32,
+    /// Always 0.
+    pub pad: u32,
 }
+
+/// [`Settings::switches`]: connections end with their destination (`net.ipv4.vs.expire_nodest_conn`): a removed server's
+/// next packet, or a SYN for a server of weight 0, is scheduled anew.
+pub const SETTING_EXPIRE_NODEST: u32 = 1 << 0;
+/// [`Settings::switches`]: a template of a server of weight 0 is over (`net.ipv4.vs.expire_quiescent_template`).
+pub const SETTING_EXPIRE_QUIESCENT: u32 = 1 << 1;
+/// [`Settings::switches`]: a TCP connection may begin with any segment but RST (`net.ipv4.vs.sloppy_tcp`).
+pub const SETTING_SLOPPY_TCP: u32 = 1 << 2;
+/// [`Settings::switches`]: an SCTP association may begin with any chunk but ABORT (`net.ipv4.vs.sloppy_sctp`).
+pub const SETTING_SLOPPY_SCTP: u32 = 1 << 3;

@@ -2,6 +2,7 @@
 
 use super::{Bytes, Kind, PROTOCOL_ICMP, PROTOCOL_ICMPV6, Packet, Unhandled, transport};
 use crate::address::{Address, Port, Protocol};
+use crate::layout::KEY_PACKET;
 
 /// IP version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,7 +65,8 @@ pub fn parse_network<B: Bytes + ?Sized>(
     packet.second_signal = transport::NO_SIGNAL;
     packet.key.source_port = Port(0);
     packet.key.destination_port = Port(0);
-    packet.key.pad = [0; 3];
+    packet.key.kind = KEY_PACKET;
+    packet.key.pad = [0; 2];
     match family {
         Family::V4 => parse_v4(bytes, embedded, packet),
         Family::V6 => parse_v6(bytes, embedded, packet),

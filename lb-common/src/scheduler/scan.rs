@@ -29,7 +29,7 @@ impl Candidate {
             weight,
             active: load.active().wrapping_add(load.remote_active),
             inactive: load.inactive(),
-            overloaded: false,
+            overloaded: load.overloaded(),
         }
     }
 

@@ -3,10 +3,10 @@
 
 use anyhow::Result;
 use lb_common::address::Protocol;
-use lb_common::layout::{ConnectionKey, ConnectionState, ServiceKey};
+use lb_common::layout::{ConnectionKey, ConnectionState, SERVICE_BY_ADDRESS, ServiceKey};
 use lb_common::scheduler::Scheduler;
 
-use crate::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+use crate::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
 use crate::view::services::ServiceRow;
 use crate::view::tables::Tables;
 
@@ -42,23 +42,28 @@ pub(super) fn names(tables: &impl Tables) -> Result<Vec<(u32, ServiceKey)>> {
     for (key, connection) in tables.connections()? {
         if !ConnectionState(connection.state).has(ConnectionState::REPLY) {
             let ConnectionKey { destination: address, destination_port: port, protocol, .. } = key;
-            names.push((connection.service, ServiceKey { address, port, protocol, pad: 0 }));
+            names.push((connection.service, ServiceKey { address, port, protocol, kind: SERVICE_BY_ADDRESS }));
         }
     }
     for (_, socket) in tables.sockets()? {
         let (address, port, protocol) = (socket.frontend, socket.frontend_port, socket.protocol as u8);
-        names.push((socket.service, ServiceKey { address, port, protocol, pad: 0 }));
+        names.push((socket.service, ServiceKey { address, port, protocol, kind: SERVICE_BY_ADDRESS }));
     }
     Ok(names)
 }
 
 fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
     let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.name() == row.protocol)?;
-    let frontend = Frontend { address: row.address, port: row.port, protocol };
+    let frontend = Frontend::new(row.address, row.port, protocol);
     let mut destinations: Vec<DesiredDestination> = row
         .destinations
         .iter()
-        .map(|row| DesiredDestination { address: row.address, port: row.port, weight: row.weight })
+        .map(|row| DesiredDestination {
+            address: row.address,
+            port: row.port,
+            weight: row.weight,
+            thresholds: Thresholds::default(),
+        })
         .collect();
     destinations.sort();
     let scheduler = Scheduler::from_name(row.scheduler)?;
@@ -68,6 +73,8 @@ fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
         scheduler,
         hash_port: row.scheduler_flags.contains(&port),
         hash_fallback: row.scheduler_flags.contains(&fallback),
+        persistence: None,
+        one_packet: false,
         destinations,
     };
     Some((frontend, desired))
@@ -90,12 +97,14 @@ mod tests {
         );
         memory.add_service(Protocol::Udp, "10.0.0.1", 53, Scheduler::RoundRobin, &[("10.1.0.1", 1)]);
         let mut restored = Restored::read(&memory).unwrap();
-        let frontend = Frontend { address: "10.0.0.1".parse().unwrap(), port: 53, protocol: Protocol::Udp };
+        let frontend = Frontend::new("10.0.0.1".parse().unwrap(), 53, Protocol::Udp);
         let stated = DesiredService {
             origin: "dns".into(),
             scheduler: Scheduler::SourceHash,
             hash_port: false,
             hash_fallback: false,
+            persistence: None,
+            one_packet: false,
             destinations: vec![],
         };
         let mut plan = Plan::default();

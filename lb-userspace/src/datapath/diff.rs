@@ -167,7 +167,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::datapath::DesiredDestination;
+    use crate::datapath::{DesiredDestination, Thresholds};
 
     fn server(last: u8) -> Server {
         Server { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), port: 80 }
@@ -180,13 +180,19 @@ mod tests {
     }
 
     fn desired(members: &[(u8, i32)]) -> DesiredService {
-        let destination =
-            |&(last, weight): &(u8, i32)| DesiredDestination { address: server(last).address, port: 80, weight };
+        let destination = |&(last, weight): &(u8, i32)| DesiredDestination {
+            address: server(last).address,
+            port: 80,
+            weight,
+            thresholds: Thresholds::default(),
+        };
         DesiredService {
             origin: String::new(),
             scheduler: Scheduler::RoundRobin,
             hash_port: false,
             hash_fallback: false,
+            persistence: None,
+            one_packet: false,
             destinations: members.iter().map(destination).collect(),
         }
     }

@@ -35,7 +35,7 @@ mod word;
 mod write;
 pub mod writer;
 
-pub use crate::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+pub use crate::plan::{DesiredDestination, DesiredService, Frontend, Persistence, Plan, Scope, Thresholds};
 pub use error::{ApplyError, Finding, RestoreError};
 pub use store::{Capacity, MapStore, StoreError};
 pub use writer::{Limits, Summary, Writer};

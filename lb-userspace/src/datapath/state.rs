@@ -9,7 +9,7 @@ use std::{
 
 use lb_common::{
     address::{Address, Port, Protocol},
-    layout::{DESTINATION_AVAILABLE, Destination, DestinationSlot, Service, ServiceKey},
+    layout::{DESTINATION_AVAILABLE, Destination, DestinationSlot, SERVICE_BY_ADDRESS, Service, ServiceKey},
     scheduler::{Scheduler, maglev, table},
 };
 
@@ -33,7 +33,7 @@ impl Virtual {
             address: Address::from(self.address),
             port: Port::new(self.port),
             protocol: self.protocol as u8,
-            pad: 0,
+            kind: SERVICE_BY_ADDRESS,
         }
     }
 
@@ -74,7 +74,8 @@ impl Server {
             epoch,
             weight: member.weight,
             last_weight: member.last_weight,
-            pad: 0,
+            upper: 0,
+            lower: 0,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{DesiredDestination, weight};
+use super::{DesiredDestination, Thresholds, weight};
 use crate::model::{Endpoint, EndpointSlice, Service, ServicePort};
 
 /// Destinations of a port for one family: every ready endpoint, or, if there is none, every endpoint that still
@@ -29,7 +29,14 @@ pub(super) fn of(
     }
     let select = |wanted: fn(&Endpoint) -> bool| -> Vec<_> {
         let selected = found.iter().filter(|(_, (endpoint, _))| wanted(endpoint));
-        selected.map(|(&(address, port), &(_, weight))| DesiredDestination { address, port, weight }).collect()
+        selected
+            .map(|(&(address, port), &(_, weight))| DesiredDestination {
+                address,
+                port,
+                weight,
+                thresholds: Thresholds::default(),
+            })
+            .collect()
     };
     let ready = select(|endpoint| endpoint.ready);
     if ready.is_empty() { select(|endpoint| endpoint.serving && endpoint.terminating) } else { ready }

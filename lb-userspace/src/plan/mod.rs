@@ -17,12 +17,56 @@ pub use crate::model::{Node, Problem, ProblemLog};
 /// Key of a virtual service: what a packet must match, exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frontend {
-    /// Virtual address.
+    /// Virtual address; a network's first address; by mark: the family's unspecified address.
     pub address: IpAddr,
-    /// Virtual port.
+    /// Virtual port. 0: every port that has no service of its own. By mark: 0.
     pub port: u16,
-    /// Protocol.
+    /// Protocol. By mark: TCP, which stands for all of them, as in IPVS.
     pub protocol: Protocol,
+    /// What besides.
+    pub scope: Scope,
+}
+
+/// How much a virtual service takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// One address.
+    #[default]
+    Address,
+    /// A network: length of its prefix, from 0 to 32 or 128. What has a service of its own is not taken.
+    Prefix(u8),
+    /// All packets of the family that carry this firewall mark, which is not 0 (`ipvsadm -f`).
+    Mark(u32),
+}
+
+impl Frontend {
+    /// One address and port.
+    pub const fn new(address: IpAddr, port: u16, protocol: Protocol) -> Self {
+        Self { address, port, protocol, scope: Scope::Address }
+    }
+}
+
+/// New connections of a client go where its last one went (`ipvsadm -p`, `-M`; Kubernetes' `sessionAffinity: ClientIP`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Persistence {
+    /// Seconds after the last new connection, from 1 to [`Self::LONGEST`].
+    pub timeout: u32,
+    /// Clients with the same first bits of their address count as one: 0 to 32, or 128 for IPv6.
+    pub netmask: u8,
+}
+
+impl Persistence {
+    /// Longest timeout, in seconds: the maps hold milliseconds in 32 bits.
+    pub const LONGEST: u32 = u32::MAX / 1000;
+}
+
+/// How many connections a real server takes (`ipvsadm -x`, `-y`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Thresholds {
+    /// With this many, active and inactive, it takes no new ones. 0 for no limit.
+    pub upper: u32,
+    /// With fewer than this it takes new ones again; at most `upper`. 0 for three quarters of it.
+    pub lower: u32,
 }
 
 /// A real server of a virtual service.
@@ -30,10 +74,12 @@ pub struct Frontend {
 pub struct DesiredDestination {
     /// Address.
     pub address: IpAddr,
-    /// Port.
+    /// Port. 0: the port that the client asked for.
     pub port: u16,
     /// Weight, from 0 to 2147483647. 0 takes no new connections.
     pub weight: i32,
+    /// How many connections it takes.
+    pub thresholds: Thresholds,
 }
 
 /// A virtual service.
@@ -48,6 +94,10 @@ pub struct DesiredService {
     /// Take another destination when the hashed one is unusable (`sh-fallback`,
     /// `mh-fallback`).
     pub hash_fallback: bool,
+    /// Whether clients keep their server, and for how long.
+    pub persistence: Option<Persistence>,
+    /// UDP: each datagram is scheduled for itself (`ipvsadm -o`).
+    pub one_packet: bool,
     /// The destinations: unique by (address, port), in ascending order (EP-12). None means that there is nothing to
     /// send to, and clients are to be told so.
     pub destinations: Vec<DesiredDestination>,
@@ -143,7 +193,7 @@ impl Plan {
     ) {
         for port in &service.ports {
             for &address in &service.addresses {
-                let frontend = Frontend { address, port: port.port, protocol: port.protocol };
+                let frontend = Frontend::new(address, port.port, port.protocol);
                 let has_it = held.get(&frontend).is_some_and(|holder| *holder == origin(service, port));
                 let free = !self.services.contains_key(&frontend) && self.services.len() < defaults.max_services;
                 if has_it && free {
@@ -167,7 +217,7 @@ impl Plan {
         let mut left_out = 0;
         for (index, port) in service.ports.iter().enumerate() {
             for &address in &service.addresses {
-                let frontend = Frontend { address, port: port.port, protocol: port.protocol };
+                let frontend = Frontend::new(address, port.port, port.protocol);
                 let winner = self.services.get(&frontend);
                 // Once: a Service that states a frontend twice is told of it.
                 if winner.is_some_and(|winner| winner.origin == origin(service, port)) && kept.remove(&frontend) {
@@ -253,6 +303,8 @@ fn desired(
         scheduler,
         hash_port: flags.hash_port,
         hash_fallback: flags.hash_fallback,
+        persistence: None,
+        one_packet: false,
         destinations,
     }
 }

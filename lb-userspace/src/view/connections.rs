@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lb_common::address::{Address, Port, Protocol};
-use lb_common::layout::{Connection, ConnectionKey, ConnectionState, SOCKET_FLOW_REPLY, SocketFlowKey};
+use lb_common::layout::{Connection, ConnectionKey, ConnectionState, KEY_PACKET, SOCKET_FLOW_REPLY, SocketFlowKey};
 use lb_common::{sctp, tcp};
 use serde::Serialize;
 
@@ -81,7 +81,8 @@ fn reply_key(key: &ConnectionKey, connection: &Connection) -> ConnectionKey {
         source_port: connection.destination_port,
         destination_port: connection.source_port,
         protocol: key.protocol,
-        pad: [0; 3],
+        kind: KEY_PACKET,
+        pad: [0; 2],
     }
 }
 
@@ -170,7 +171,8 @@ mod tests {
             source_port: client_port,
             destination_port: frontend_port,
             protocol: 6,
-            pad: [0; 3],
+            kind: KEY_PACKET,
+            pad: [0; 2],
         };
         let request = Connection {
             source: client,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use lb_common::address::Protocol;
-use lb_common::layout::ServiceKey;
+use lb_common::layout::{SERVICE_BY_ADDRESS, ServiceKey};
 
 /// `[tcp/|udp/|sctp/]ADDRESS[:PORT]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,12 @@ mod tests {
 
     fn key(protocol: Protocol, address: &str, port: u16) -> ServiceKey {
         let address: IpAddr = address.parse().unwrap();
-        ServiceKey { address: address.into(), port: Port::new(port), protocol: protocol as u8, pad: 0 }
+        ServiceKey {
+            address: address.into(),
+            port: Port::new(port),
+            protocol: protocol as u8,
+            kind: SERVICE_BY_ADDRESS,
+        }
     }
 
     #[test]

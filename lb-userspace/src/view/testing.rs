@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use anyhow::Result;
 use lb_common::address::{Port, Protocol};
 use lb_common::layout::{
-    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Settings,
-    SocketConnection, SocketFlow, SocketFlowKey, Traffic,
+    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, SERVICE_BY_ADDRESS, Service, ServiceKey,
+    Settings, SocketConnection, SocketFlow, SocketFlowKey, Traffic,
 };
 use lb_common::scheduler::Scheduler;
 
@@ -64,7 +64,12 @@ impl Memory {
             self.slots.push(DestinationSlot { destination: self.destinations.len() as u32, weight: *weight });
         }
         let address: IpAddr = address.parse().unwrap();
-        let key = ServiceKey { address: address.into(), port: Port::new(port), protocol: protocol as u8, pad: 0 };
+        let key = ServiceKey {
+            address: address.into(),
+            port: Port::new(port),
+            protocol: protocol as u8,
+            kind: SERVICE_BY_ADDRESS,
+        };
         let service =
             Service { id, scheduler: scheduler as u8, set_base, set_length: ids.len() as u32, ..Service::default() };
         self.services.push((key, service));

@@ -9,7 +9,7 @@ use bpvs_tests::datapath::{DROPPED, Hook, NEXT, REDIRECTED};
 use lb_common::{
     address::Protocol,
     connection,
-    layout::{Connection, ConnectionKey, ConnectionState, FragmentKey, FragmentPorts},
+    layout::{Connection, ConnectionKey, ConnectionState, FragmentKey, FragmentPorts, KEY_PACKET},
     nat::{self, Rewrite, SliceEditor},
     packet::{self, Kind, Packet},
     tcp::{self, Direction},
@@ -181,6 +181,7 @@ fn other_key(entry: &Connection, protocol: u8) -> ConnectionKey {
         source_port: entry.destination_port,
         destination_port: entry.source_port,
         protocol,
-        pad: [0; 3],
+        kind: KEY_PACKET,
+        pad: [0; 2],
     }
 }

@@ -6,7 +6,7 @@ use bpvs_tests::datapath::{DROPPED, Datapath, Hook, Options, Sizes};
 use lb_common::{
     address::{Address, Port, Protocol},
     drops::Drop,
-    layout::{Connection, ConnectionKey, ConnectionState, DestinationLoad},
+    layout::{Connection, ConnectionKey, ConnectionState, DestinationLoad, KEY_PACKET},
     sctp, tcp,
     timeouts::Timeouts,
 };
@@ -45,7 +45,8 @@ fn entries(
         source_port: from.1,
         destination_port: to.1,
         protocol: protocol as u8,
-        pad: [0; 3],
+        kind: KEY_PACKET,
+        pad: [0; 2],
     };
     let value = |from: Ends, to: Ends, state| Connection {
         source: from.0,
@@ -57,7 +58,7 @@ fn entries(
         state: state | hairpin,
         last_seen: now,
         timeout: AN_HOUR,
-        pad: 0,
+        control: 0,
     };
     [
         (key(client, frontend), value(seen, real, state)),

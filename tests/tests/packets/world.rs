@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bpvs_tests::datapath::{Datapath, NODE_V4, NODE_V6, Sizes};
 use lb_common::{address::Protocol, scheduler::Scheduler};
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
 
 /// Frontend port whose server listens on [`SERVER_PORT`].
 pub(crate) const CHANGED: u16 = 80;
@@ -107,7 +107,7 @@ impl World {
 
     /// The frontend of a VIP's port.
     pub(crate) fn frontend(protocol: Protocol, vip: SocketAddr) -> Frontend {
-        Frontend { address: vip.ip(), port: vip.port(), protocol }
+        Frontend::new(vip.ip(), vip.port(), protocol)
     }
 
     /// Active and inactive connections of a frontend's server.
@@ -123,7 +123,12 @@ pub(crate) fn service(
     vip: SocketAddr,
     destinations: &[(IpAddr, u16, i32)],
 ) -> (Frontend, DesiredService) {
-    let desired = |&(address, port, weight): &(IpAddr, u16, i32)| DesiredDestination { address, port, weight };
+    let desired = |&(address, port, weight): &(IpAddr, u16, i32)| DesiredDestination {
+        address,
+        port,
+        weight,
+        thresholds: Thresholds::default(),
+    };
     let mut destinations: Vec<_> = destinations.iter().map(desired).collect();
     destinations.sort();
     let service = DesiredService {
@@ -131,6 +136,8 @@ pub(crate) fn service(
         scheduler: Scheduler::RoundRobin,
         hash_port: false,
         hash_fallback: false,
+        persistence: None,
+        one_packet: false,
         destinations,
     };
     (World::frontend(protocol, vip), service)

@@ -16,7 +16,7 @@ use lb_common::{
     scheduler::{Scheduler, maglev},
 };
 use lb_userspace::datapath::MapStore;
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
 
 use crate::{
     packets::segment,
@@ -37,15 +37,18 @@ fn plan(scheduler: Scheduler, servers: u32, weights: &[(u32, i32)]) -> Plan {
         address: server(number),
         port: SERVER_PORT,
         weight: weights.get(&number).copied().unwrap_or(1),
+        thresholds: Thresholds::default(),
     };
     let service = DesiredService {
         origin: "test/large".to_owned(),
         scheduler,
         hash_port: false,
         hash_fallback: false,
+        persistence: None,
+        one_packet: false,
         destinations: (1..=servers).map(destination).collect(),
     };
-    let frontend = Frontend { address: VIP, port: PORT, protocol: Protocol::Tcp };
+    let frontend = Frontend::new(VIP, PORT, Protocol::Tcp);
     Plan { services: [(frontend, service)].into(), ..Plan::default() }
 }
 
@@ -130,7 +133,7 @@ fn mh_tries_every_cell_for_a_server_that_takes_connections() -> Result<()> {
     let mut datapath = load(&full)?;
     let applied = datapath.apply(&drained);
     ensure!(applied.is_ok(), "the plan was not applied: {applied:?}");
-    let frontend = Frontend { address: VIP, port: PORT, protocol: Protocol::Tcp };
+    let frontend = Frontend::new(VIP, PORT, Protocol::Tcp);
     let service = datapath.service(&frontend)?.expect("the service is programmed");
     let cells = datapath.writer().store().slots(service.table_base, service.table_length)?;
     let (mut found, mut refused) = (0, 0);

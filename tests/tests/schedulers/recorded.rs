@@ -13,7 +13,7 @@ use bpvs_tests::{
     sequences::{self, Edit, Script, Step, Target, WEIGHTS},
 };
 use lb_common::{address::Protocol, scheduler::Scheduler};
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
 
 use crate::{packets::segment, world::PORT};
 
@@ -54,16 +54,18 @@ impl<'a> Played<'a> {
     }
 
     fn apply(&mut self) -> Result<()> {
-        let frontend = Frontend { address: self.destinations[0], port: PORT, protocol: Protocol::Tcp };
+        let frontend = Frontend::new(self.destinations[0], PORT, Protocol::Tcp);
         let destination = |(&number, &weight): (&u32, &i32)| {
             let server = self.script.server(number);
-            DesiredDestination { address: server.ip(), port: server.port(), weight }
+            DesiredDestination { address: server.ip(), port: server.port(), weight, thresholds: Thresholds::default() }
         };
         let service = DesiredService {
             origin: "test/recorded".to_owned(),
             scheduler: self.scheduler,
             hash_port: false,
             hash_fallback: false,
+            persistence: None,
+            one_packet: false,
             destinations: self.servers.iter().map(destination).collect(),
         };
         let applied = self.datapath.apply(&Plan { services: [(frontend, service)].into(), ..Plan::default() });

@@ -22,7 +22,7 @@ use lb_common::{
         twos::{Total, TwoChoices, better},
     },
 };
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
 
 use crate::{
     packets::segment,
@@ -63,16 +63,19 @@ impl Played {
             scheduler: Scheduler::TwoChoices,
             hash_port: false,
             hash_fallback: false,
+            persistence: None,
+            one_packet: false,
             destinations: (1..=count)
                 .rev()
                 .map(|number| DesiredDestination {
                     address: address(number),
                     port: SERVER_PORT,
                     weight: servers[number as usize - 1].0,
+                    thresholds: Thresholds::default(),
                 })
                 .collect(),
         };
-        let frontend = Frontend { address: VIP, port: PORT, protocol: Protocol::Tcp };
+        let frontend = Frontend::new(VIP, PORT, Protocol::Tcp);
         let applied = datapath.apply(&Plan { services: [(frontend, service)].into(), ..Plan::default() });
         ensure!(applied.is_ok(), "the plan was not applied: {applied:?}");
         let mut played = Self { datapath, servers: BTreeMap::new() };

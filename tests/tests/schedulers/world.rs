@@ -15,7 +15,7 @@ use lb_common::{
     address::{Address, Protocol},
     layout::ConnectionState,
 };
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
 
 use crate::{
     event::{Choice, Event},
@@ -116,7 +116,7 @@ impl World {
                 (0..count).map(|index| address(v6, 96, (number * 16 + index * 5 + 1) as u16)).collect();
             let model = Director::new(choice.scheduler.name(), model_flags(choice));
             world.services.push(Service {
-                frontend: Frontend { address: addresses[0], port: PORT, protocol: Protocol::Tcp },
+                frontend: Frontend::new(addresses[0], PORT, Protocol::Tcp),
                 addresses,
                 choice: *choice,
                 servers: BTreeMap::new(),
@@ -165,12 +165,15 @@ impl World {
                 address: self.server(server),
                 port: SERVER_PORT,
                 weight,
+                thresholds: Thresholds::default(),
             };
             let desired = DesiredService {
                 origin: format!("test/{number}"),
                 scheduler: service.choice.scheduler,
                 hash_port: service.choice.port,
                 hash_fallback: service.choice.fallback,
+                persistence: None,
+                one_packet: false,
                 destinations: service.servers.iter().map(destination).collect(),
             };
             plan.services.insert(service.frontend, desired);

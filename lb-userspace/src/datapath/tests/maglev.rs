@@ -108,6 +108,7 @@ fn more_servers_than_cells_are_refused_by_name_and_the_old_table_stays() {
                 address: std::net::Ipv4Addr::from(0x0a01_0000 + number).into(),
                 port: 8080,
                 weight: 1,
+                thresholds: super::super::Thresholds::default(),
             })
             .collect();
         plan([(1, wish)])

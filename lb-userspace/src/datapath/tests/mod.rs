@@ -14,7 +14,8 @@ use std::{net::IpAddr, time::Instant};
 use lb_common::{address::Protocol, scheduler::Scheduler};
 
 use super::{
-    Capacity, DesiredDestination, DesiredService, Frontend, Limits, MapStore, Plan, Writer, store::memory::MemoryStore,
+    Capacity, DesiredDestination, DesiredService, Frontend, Limits, MapStore, Plan, Thresholds, Writer,
+    store::memory::MemoryStore,
 };
 
 /// Sizes that tests fill without trouble.
@@ -36,14 +37,19 @@ fn writer<S: MapStore>(store: S) -> Writer<S> {
 
 /// A frontend 10.96.0.`last`:80.
 fn frontend(last: u8) -> Frontend {
-    Frontend { address: IpAddr::from([10, 96, 0, last]), port: 80, protocol: Protocol::Tcp }
+    Frontend::new(IpAddr::from([10, 96, 0, last]), 80, Protocol::Tcp)
 }
 
 /// A service with destinations 10.1.0.x:8080, given as (x, weight).
 fn service(scheduler: Scheduler, destinations: &[(u8, i32)]) -> DesiredService {
     let mut destinations: Vec<DesiredDestination> = destinations
         .iter()
-        .map(|&(last, weight)| DesiredDestination { address: IpAddr::from([10, 1, 0, last]), port: 8080, weight })
+        .map(|&(last, weight)| DesiredDestination {
+            address: IpAddr::from([10, 1, 0, last]),
+            port: 8080,
+            weight,
+            thresholds: Thresholds::default(),
+        })
         .collect();
     destinations.sort();
     DesiredService {
@@ -51,6 +57,8 @@ fn service(scheduler: Scheduler, destinations: &[(u8, i32)]) -> DesiredService {
         scheduler,
         hash_port: false,
         hash_fallback: false,
+        persistence: None,
+        one_packet: false,
         destinations,
     }
 }
