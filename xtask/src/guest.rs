@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`packages`] | Debian's kernel packages: found, fetched, unpacked, kept |
+//! | [`bzimage`] | the kernel inside a kernel's file |
 //! | [`modules`] | a kernel's modules, and what each needs |
 //! | [`archive`] | the cpio archive that a guest starts from |
 //! | [`image`] | what is in it: programs with their libraries, modules, `init.sh` |
@@ -10,6 +11,7 @@
 //! | [`steps`] | what `bpvs-guest` says of its steps |
 
 mod archive;
+mod bzimage;
 pub(crate) mod image;
 pub(crate) mod machine;
 mod modules;

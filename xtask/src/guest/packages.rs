@@ -9,16 +9,19 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
+use super::bzimage;
 use super::modules::Modules;
 use crate::toolchain::{apt, linker};
 use crate::{process, workspace};
 
 /// Programs that make guests, and Debian's packages of them.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 9] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("dpkg-deb", "dpkg"),
     ("xz", "xz-utils"),
+    ("zstd", "zstd"),
+    ("lz4", "lz4"),
     ("depmod", "kmod"),
     ("strip", "binutils"),
     ("timeout", "coreutils"),
@@ -28,7 +31,7 @@ const PROGRAMS: [(&str, &str); 7] = [
 const FLAVOURS: [&str; 2] = ["-cloud-amd64", "-cloud-amd64-unsigned"];
 const PREFIX: &str = "linux-image-";
 /// The kernel among what is kept of a package.
-const IMAGE: &str = "vmlinuz";
+const IMAGE: &str = "vmlinux";
 
 /// A series of kernels: `6.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,8 +202,7 @@ fn unpack(package: &str, download: &Path, unpacked: &Path, kept: &Path, release:
     let lacks = |what: &str| format!("{package} has no {what} for {release}");
     Modules::keep(unpacked, kept).with_context(|| lacks("modules"))?;
     let packed = find(unpacked, &|name| name.starts_with("vmlinuz-"))?.with_context(|| lacks("vmlinuz"))?;
-    fs::copy(&packed, kept.join(IMAGE)).with_context(|| format!("cannot copy {}", packed.display()))?;
-    Ok(())
+    bzimage::unpack(&packed, &kept.join(IMAGE))
 }
 
 /// The first file below `folder` whose name is `wanted`.
