@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bpvs_tests::oracle::bpvs::Bpvs;
 use bpvs_tests::oracle::compare::compare;
+use bpvs_tests::oracle::modelled::Modelled;
 use bpvs_tests::oracle::network::{self, Network};
 use bpvs_tests::oracle::played::Played;
 use bpvs_tests::oracle::recorded::Recorded;
@@ -61,4 +62,17 @@ fn bpvs_answers_every_random_script_as_ipvs_did() -> Result<()> {
     let recorded = scripts(include_str!("../data/ipvs-random.txt"))?;
     ensure_complete(&recorded, 20)?;
     replay("random", &recorded).context("tests/data/ipvs-random.txt")
+}
+
+#[test]
+fn the_model_answers_as_ipvs_did() -> Result<()> {
+    let files = [include_str!("../data/ipvs-fixed.txt"), include_str!("../data/ipvs-random.txt")];
+    for script in files.into_iter().map(scripts).collect::<Result<Vec<_>>>()?.concat() {
+        // The model does not draw.
+        if script.choice.scheduler != Scheduler::TwoChoices {
+            let compared = compare(&script, &mut Recorded::default(), &mut Modelled::default())?;
+            ensure!(compared.difference.is_none(), "{}", compared.difference.unwrap_or_default());
+        }
+    }
+    Ok(())
 }

@@ -1,13 +1,16 @@
 //! bpvs as a director: the real programs on the interfaces of a network, and the real writer behind `ipvsadm`'s terms.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lb_common::timeouts::Timeouts;
+use lb_common::address::Protocol;
+use lb_common::layout::{
+    DestinationSlot, SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT, SETTING_SLOPPY_TCP, Settings,
+};
 use lb_userspace::datapath::MapStore;
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Persistence, Plan, Scope, Thresholds};
 
 use super::control::{Director, RealServer, RealServerState, Switches, VirtualKey, VirtualService};
 use super::network::{CLIENT_SIDE, Network, SERVER_SIDE};
@@ -63,63 +66,61 @@ impl Bpvs {
     }
 
     fn service(&mut self, key: &VirtualKey) -> Result<&mut DesiredService> {
-        let frontend = frontend(key)?;
+        let frontend = frontend(key);
         self.services.get_mut(&frontend).with_context(|| format!("there is no service {frontend:?}"))
     }
 }
 
-fn frontend(key: &VirtualKey) -> Result<Frontend> {
+fn frontend(key: &VirtualKey) -> Frontend {
     match *key {
-        VirtualKey::Address { protocol, address, port } if port != 0 => Ok(Frontend { address, port, protocol }),
-        _ => bail!("bpvs has no services on a firewall mark or on all ports"),
+        VirtualKey::Address { protocol, address, port } => Frontend::new(address, port, protocol),
+        VirtualKey::Mark { mark, v6 } => {
+            let address = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+            Frontend { address, port: 0, protocol: Protocol::Tcp, scope: Scope::Mark(mark) }
+        }
     }
 }
 
-/// Properties that this version has not.
-fn supported(service: &VirtualService) -> Result<()> {
-    ensure!(service.persistence == 0, "bpvs has no persistence");
-    ensure!(!service.one_packet, "bpvs has no one-packet scheduling");
-    Ok(())
+fn desired(service: &VirtualService, destinations: Vec<DesiredDestination>) -> DesiredService {
+    let VirtualService { persistence, netmask, .. } = *service;
+    DesiredService {
+        origin: "oracle/script".to_owned(),
+        scheduler: service.scheduler,
+        hash_port: service.hash_port,
+        hash_fallback: service.hash_fallback,
+        persistence: (persistence != 0).then_some(Persistence { timeout: persistence, netmask }),
+        one_packet: service.one_packet,
+        destinations,
+    }
 }
 
-fn destination(server: &RealServer) -> Result<DesiredDestination> {
-    ensure!((server.upper, server.lower) == (0, 0), "bpvs has no thresholds");
-    Ok(DesiredDestination { address: server.address, port: server.port, weight: server.weight })
+fn destination(server: &RealServer) -> DesiredDestination {
+    let &RealServer { address, port, weight, upper, lower } = server;
+    DesiredDestination { address, port, weight, thresholds: Thresholds { upper, lower } }
 }
 
 impl Director for Bpvs {
     fn add_service(&mut self, service: &VirtualService) -> Result<()> {
-        supported(service)?;
-        let frontend = frontend(&service.key)?;
+        let frontend = frontend(&service.key);
         ensure!(!self.services.contains_key(&frontend), "{frontend:?} is there already");
-        let desired = DesiredService {
-            origin: "oracle/script".to_owned(),
-            scheduler: service.scheduler,
-            hash_port: service.hash_port,
-            hash_fallback: service.hash_fallback,
-            destinations: Vec::new(),
-        };
-        self.services.insert(frontend, desired);
+        self.services.insert(frontend, desired(service, Vec::new()));
         self.apply()
     }
 
     fn edit_service(&mut self, service: &VirtualService) -> Result<()> {
-        supported(service)?;
-        let desired = self.service(&service.key)?;
-        desired.scheduler = service.scheduler;
-        desired.hash_port = service.hash_port;
-        desired.hash_fallback = service.hash_fallback;
+        let programmed = self.service(&service.key)?;
+        *programmed = desired(service, std::mem::take(&mut programmed.destinations));
         self.apply()
     }
 
     fn delete_service(&mut self, key: &VirtualKey) -> Result<()> {
-        let frontend = frontend(key)?;
+        let frontend = frontend(key);
         self.services.remove(&frontend).with_context(|| format!("there is no service {frontend:?}"))?;
         self.apply()
     }
 
     fn add_server(&mut self, key: &VirtualKey, server: &RealServer) -> Result<()> {
-        let (destination, service) = (destination(server)?, self.service(key)?);
+        let (destination, service) = (destination(server), self.service(key)?);
         let at = |other: &DesiredDestination| (other.address, other.port).cmp(&(server.address, server.port));
         match service.destinations.binary_search_by(at) {
             Ok(_) => bail!("{}:{} is there already", server.address, server.port),
@@ -129,7 +130,7 @@ impl Director for Bpvs {
     }
 
     fn edit_server(&mut self, key: &VirtualKey, server: &RealServer) -> Result<()> {
-        let (destination, service) = (destination(server)?, self.service(key)?);
+        let (destination, service) = (destination(server), self.service(key)?);
         let place = place(service, server.address, server.port)?;
         service.destinations[place] = destination;
         self.apply()
@@ -142,20 +143,24 @@ impl Director for Bpvs {
     }
 
     fn set_timeouts(&mut self, tcp: u32, tcp_fin: u32, udp: u32) -> Result<()> {
-        let now: Timeouts = self.datapath.settings()?.timeouts;
+        let now = self.datapath.settings()?.timeouts;
         self.datapath.set_timeouts(now.set(tcp * 1000, tcp_fin * 1000, udp * 1000))
     }
 
     fn set_switches(&mut self, switches: &Switches) -> Result<()> {
-        ensure!(*switches == Switches::default(), "bpvs has none of {switches:?}");
-        Ok(())
+        let settings = self.datapath.settings()?;
+        let switch = |on: bool, bit: u32| if on { bit } else { 0 };
+        let switches = switch(switches.expire_nodest_conn, SETTING_EXPIRE_NODEST)
+            | switch(switches.expire_quiescent_template, SETTING_EXPIRE_QUIESCENT)
+            | switch(switches.sloppy_tcp, SETTING_SLOPPY_TCP);
+        self.datapath.set_settings(Settings { switches, ..settings })
     }
 
     fn servers(&mut self, key: &VirtualKey) -> Result<Vec<RealServerState>> {
-        let frontend = frontend(key)?;
+        let frontend = frontend(key);
         let service = self.datapath.service(&frontend)?.with_context(|| format!("{frontend:?} is not programmed"))?;
         let slots = self.datapath.writer().store().slots(service.set_base, service.set_length)?;
-        let state = |slot: &lb_common::layout::DestinationSlot| {
+        let state = |slot: &DestinationSlot| {
             let record = self.datapath.destination(slot.destination)?;
             let (active, inactive) = self.datapath.counts(slot.destination)?;
             let address = IpAddr::from(record.address);

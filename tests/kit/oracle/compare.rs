@@ -138,3 +138,58 @@ fn shown(answer: &Answer) -> String {
         other => other.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::{modelled::Modelled, recorded::Recorded};
+
+    fn difference(text: &str) -> Option<String> {
+        let script: Script = text.parse().unwrap();
+        compare(&script, &mut Recorded::default(), &mut Modelled::default()).unwrap().difference
+    }
+
+    #[test]
+    fn every_kind_of_answer_is_compared() {
+        for (right, wrong) in [
+            ("rr tcp4 : +1:1 +2:1 a0s=2 b0s=1", "rr tcp4 : +1:1 +2:1 a0s=2 b0s=2"),
+            ("rr tcp4 : a0s=R", "rr tcp4 : a0s=-"),
+            ("rr tcp4 : +1:1 a0a=T", "rr tcp4 : +1:1 a0a=R"),
+            ("rr tcp4 : +1:1 a0s=1 a0S a0d=1", "rr tcp4 : +1:1 a0s=1 a0S=u"),
+            ("rr tcp4 : +1:1 a0s=1 ?=1:1/0", "rr tcp4 : +1:1 a0s=1 ?=1:0/1"),
+            ("rr udp6 : +1:1 +2:0 a0d=1 ?=2:0/0,1:0/1", "rr udp6 : +1:1 +2:0 a0d=1 ?=1:0/1,2:0/0"),
+        ] {
+            assert_eq!(difference(right), None);
+            let found = difference(wrong).unwrap_or_else(|| panic!("no difference in {wrong}"));
+            assert!(found.contains("recorded: rr ") && found.contains("model: rr "), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_difference_ends_its_script_and_shows_both_answers() {
+        let found = difference("lc tcp4 vip=9 : +1:1 +2:1 a0s=2 b0s=2 c0s=1").unwrap();
+        let lines: Vec<_> = found.lines().collect();
+        assert_eq!(lines[0], "event 3 `b0s`: 1, not 2");
+        assert_eq!(lines[1], "recorded: lc tcp4 vip=9 : +1:1 +2:1 a0s=2 b0s=2");
+        assert_eq!(lines[2], "model: lc tcp4 vip=9 : +1:1 +2:1 a0s=2 b0s=1");
+    }
+
+    #[test]
+    fn twos_may_choose_any_usable_server_and_no_other() {
+        let script: Script = "twos tcp4 : +1:1 +2:0 +3:1 a0s".parse().unwrap();
+        let mut rule = Rule::new(&script);
+        for (event, _) in &script.steps[..3] {
+            assert_eq!(rule.differs(event, &Answer::Done, &Answer::Done), None);
+        }
+        let open = &script.steps[3].0;
+        assert_eq!(rule.differs(open, &Answer::Server(3), &Answer::Server(1)), None);
+        assert!(rule.differs(open, &Answer::Server(3), &Answer::Server(2)).is_some());
+        assert!(rule.differs(open, &Answer::Unreachable, &Answer::Server(1)).is_some());
+        let list = |one, two| {
+            let listed = |(server, active)| Listed { server, active, inactive: 0 };
+            Answer::List([(3, one), (2, 0), (1, two)].map(listed).to_vec())
+        };
+        assert_eq!(rule.differs(&Event::Look, &list(1, 2), &list(2, 1)), None);
+        assert!(rule.differs(&Event::Look, &list(1, 2), &list(2, 2)).is_some());
+    }
+}

@@ -270,3 +270,45 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::script::NUMBERS;
+
+    #[test]
+    fn a_script_is_the_same_each_time_and_reads_back() {
+        for scheduler in Scheduler::ALL {
+            for case in 0..50 {
+                let made = script(scheduler, 7, case);
+                assert_eq!(made, script(scheduler, 7, case));
+                let read: Script = made.to_string().parse().unwrap();
+                assert_eq!(read.to_string(), made.to_string());
+                assert!(made.number < FIXED && FIXED < NUMBERS / 2);
+            }
+        }
+    }
+
+    #[test]
+    fn no_edit_is_without_effect_and_every_kind_of_event_comes() {
+        let mut kinds = std::collections::BTreeSet::new();
+        for case in 0..400 {
+            let mut weights = std::collections::BTreeMap::new();
+            for (event, _) in script(Scheduler::WeightedRoundRobin, 1, case).steps {
+                kinds.insert(event.text(false).chars().find(|letter| !letter.is_ascii_digit()).unwrap_or('0'));
+                match event {
+                    Event::Add(server, share) => drop(weights.insert(server, share.weight)),
+                    Event::Edit(server, share) => {
+                        assert_ne!(weights.insert(server, share.weight), Some(share.weight), "case {case}");
+                    }
+                    Event::Remove(server) => assert!(weights.remove(&server).is_some(), "case {case}"),
+                    Event::Renew => weights.clear(),
+                    _ => {}
+                }
+            }
+        }
+        for kind in "+-w!N?~t".chars() {
+            assert!(kinds.contains(&kind), "no `{kind}` among {kinds:?}");
+        }
+    }
+}

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use lb_common::address::Protocol;
 
 use super::control::{Director, RealServer, RealServerState, VirtualService};
 use super::network::{Network, Outcome};
@@ -89,7 +90,9 @@ impl<D: Playable> Played<D> {
             Outcome::ToClient(found) if is_reset(found, client, service) => Answer::Reset,
             other => bail!("a packet from {client} to {service} became {other:?}"),
         };
-        let opens = signals::opens(script.protocol, signal);
+        // Datagrams begin a new connection only where the old one's server is gone.
+        let is_stream = script.protocol != Protocol::Udp || script.switches.expire_nodest_conn;
+        let opens = is_stream && signals::opens(script.protocol, signal);
         match answer {
             Answer::Server(server) => drop(self.flows.insert(flow, server)),
             Answer::Unreachable => drop(self.flows.remove(&flow)),
@@ -195,6 +198,7 @@ impl<D: Playable> Subject for Played<D> {
         let service = self.service.take().context("no script has begun")?;
         self.script = None;
         self.director.delete_service(&service.key)?;
+        ensure!(self.network.is_quiet()?, "packets came that nothing had caused");
         self.director.forget()
     }
 }
