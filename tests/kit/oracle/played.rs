@@ -15,6 +15,9 @@ use super::subject::Subject;
 use super::{differences, signals};
 use crate::packets::{Packet, Summary, flags, protocol};
 
+/// Timers run at the next tick, 10 ms away at most.
+const SEVERAL_TICKS: Duration = Duration::from_millis(50);
+
 /// What a director on a network of its own can do besides what it is told in `ipvsadm`'s terms.
 pub trait Playable: Director {
     /// What to call it.
@@ -79,6 +82,12 @@ impl<D: Playable> Played<D> {
         if known.is_some_and(|server| differences::is_not_compared(script, self.listed.contains_key(&server))) {
             return Ok(Answer::Void);
         }
+        // Datagrams begin a new connection only where the old one's server is gone.
+        let is_stream = script.protocol != Protocol::Udp || script.switches.expire_nodest_conn;
+        let may_end_one = D::ENDS_LATER && known.is_some() && is_stream && signals::opens(script.protocol, signal);
+        let before = if may_end_one { Some(self.total()?) } else { None };
+        let script = self.script()?;
+        let transport = |packet: &Packet| signals::transport(script.protocol, packet, from, signal);
         let outcome = self.network.from_client(Packet::new(client, service), transport)?;
         let answer = match &outcome {
             Outcome::Nothing => Answer::Silence,
@@ -90,33 +99,31 @@ impl<D: Playable> Played<D> {
             Outcome::ToClient(found) if is_reset(found, client, service) => Answer::Reset,
             other => bail!("a packet from {client} to {service} became {other:?}"),
         };
-        // Datagrams begin a new connection only where the old one's server is gone.
-        let is_stream = script.protocol != Protocol::Udp || script.switches.expire_nodest_conn;
-        let opens = is_stream && signals::opens(script.protocol, signal);
         match answer {
             Answer::Server(server) => drop(self.flows.insert(flow, server)),
             Answer::Unreachable => drop(self.flows.remove(&flow)),
             _ => {}
         }
-        if let Some(server) = known.filter(|_| D::ENDS_LATER && opens) {
-            self.settle(server)?;
+        if let Some(before) = before {
+            // One that takes the place of another, or one less.
+            self.settle(if answer == Answer::Unreachable { before.saturating_sub(1) } else { before })?;
         }
         Ok(answer)
     }
 
-    /// Waits until a connection that a packet ended is counted no more.
-    fn settle(&mut self, server: Server) -> Result<()> {
-        let end = Instant::now() + Duration::from_secs(2);
-        let most = self.flows.values().filter(|&&other| other == server).count() as u32;
-        loop {
-            let list = self.list()?;
-            let found = list.iter().find(|listed| listed.server == server);
-            // What is wrong for good shows where the list is compared.
-            if found.is_none_or(|found| found.active + found.inactive <= most) || Instant::now() > end {
-                return Ok(());
-            }
+    /// Waits until a connection that a packet may have ended is counted no more. If it had timed out before, the others are
+    /// more: a tick of the clock ends the wait.
+    fn settle(&mut self, most: u32) -> Result<()> {
+        let end = Instant::now() + SEVERAL_TICKS;
+        while self.total()? > most && Instant::now() < end {
             thread::sleep(Duration::from_millis(1));
         }
+        Ok(())
+    }
+
+    /// Connections of all servers in the list.
+    fn total(&mut self) -> Result<u32> {
+        Ok(self.list()?.iter().map(|listed| listed.active + listed.inactive).sum())
     }
 
     fn list(&mut self) -> Result<Vec<Listed>> {
