@@ -25,14 +25,14 @@ use lb_common::{
     address::{Address, Port},
     drops::Drop,
     layout::{
-        Connection, ConnectionKey, ConnectionState, Destination, DestinationLoad, SERVICE_BY_ADDRESS, Service,
-        ServiceKey, Settings, SweepResult, Traffic, VERSION,
+        Connection, ConnectionKey, ConnectionState, Destination, DestinationLoad, Service, ServiceKey, Settings,
+        SweepResult, Traffic, VERSION,
     },
     timeouts::Timeouts,
 };
 use lb_userspace::{
     datapath::{
-        ApplyError, Limits, MapStore, Summary, Writer,
+        ApplyError, Key, Limits, MapStore, Summary, Virtual, Writer,
         store::kernel::{KernelMaps, KernelStore},
     },
     plan::{Frontend, Plan},
@@ -125,7 +125,8 @@ impl Datapath {
     /// of it.
     pub fn publish_as(&mut self, frontend: &Frontend, address: IpAddr) -> Result<()> {
         let Some(value) = self.service(frontend)? else { bail!("{frontend:?} is not programmed") };
-        let key = ServiceKey { address: Address::from(address), ..key(frontend) };
+        let Key::Service(own) = key(frontend) else { bail!("{frontend:?} is a network") };
+        let key = ServiceKey { address: Address::from(address), ..own };
         Ok(self.writer.store_mut().set_service(&key, &value)?)
     }
 
@@ -264,10 +265,10 @@ impl Datapath {
         self.set_settings(Settings { timeouts, ..settings })
     }
 
-    /// The `services` entry of a frontend.
+    /// The entry of a frontend in `services` or `service_prefixes`.
     pub fn service(&self, frontend: &Frontend) -> Result<Option<Service>> {
         let key = key(frontend);
-        Ok(self.writer.store().services()?.into_iter().find(|(found, _)| *found == key).map(|(_, value)| value))
+        Ok(self.writer.store().entries()?.into_iter().find(|(found, _)| *found == key).map(|(_, value)| value))
     }
 
     /// A destination's record.
@@ -328,13 +329,8 @@ impl Datapath {
     }
 }
 
-fn key(frontend: &Frontend) -> ServiceKey {
-    ServiceKey {
-        address: Address::from(frontend.address),
-        port: Port::new(frontend.port),
-        protocol: frontend.protocol as u8,
-        kind: SERVICE_BY_ADDRESS,
-    }
+fn key(frontend: &Frontend) -> Key {
+    Virtual::from(frontend).key()
 }
 
 fn is(record: &Destination, address: IpAddr, port: u16) -> bool {

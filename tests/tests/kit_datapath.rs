@@ -7,8 +7,16 @@ use bpvs_tests::{
     datapath::{Datapath, NEXT, Sizes, is_reply},
     packets::{Packet, Tcp, flags, verify},
 };
-use lb_common::{address::Protocol, drops::Drop, layout::SweepResult, scheduler::Scheduler};
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
+use lb_common::{
+    address::Protocol,
+    drops::Drop,
+    layout::{
+        LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_PREFIXES, SERVICE_ALL_PORTS, SERVICE_MARKED, SERVICE_PERSISTENT,
+        SERVICE_THRESHOLDS, SweepResult,
+    },
+    scheduler::Scheduler,
+};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Persistence, Plan, Scope, Thresholds};
 
 fn plan(vip: &str, server: &str) -> Plan {
     let frontend = Frontend::new(bare(vip).parse().unwrap(), 80, Protocol::Tcp);
@@ -69,6 +77,34 @@ fn an_ipv4_connection_lives_until_it_times_out() -> Result<()> {
 #[test]
 fn an_ipv6_connection_lives_until_it_times_out() -> Result<()> {
     a_connection_lives("[fd00:10::2]", "[fd00:96::1]", "[fd00:1::9]")
+}
+
+#[test]
+fn every_scope_stands_in_the_maps_that_the_programs_read() -> Result<()> {
+    let mut datapath = Datapath::load(Sizes::default())?;
+    let (_, mut service) = plan("10.96.0.1", "10.1.0.9").services.pop_first().unwrap();
+    service.persistence = Some(Persistence { timeout: 60, netmask: 24 });
+    service.destinations[0].thresholds = Thresholds { upper: 4, lower: 2 };
+    let frontend =
+        |address: [u8; 4], port, scope| Frontend { scope, ..Frontend::new(address.into(), port, Protocol::Tcp) };
+    let scopes = [
+        (frontend([0; 4], 0, Scope::Mark(7)), SERVICE_MARKED, LOOKUP_MARKS),
+        (frontend([10, 97, 0, 1], 0, Scope::Address), SERVICE_ALL_PORTS, LOOKUP_ALL_PORTS),
+        (frontend([10, 98, 0, 0], 80, Scope::Prefix(16)), 0, LOOKUP_PREFIXES),
+    ];
+    for (frontend, flag, lookups) in scopes {
+        datapath.apply(&Plan { services: [(frontend, service.clone())].into(), ..Plan::default() }).unwrap();
+        let entry = datapath.service(&frontend)?.expect("published");
+        assert_eq!(entry.flags, SERVICE_PERSISTENT | SERVICE_THRESHOLDS | flag);
+        assert_eq!((entry.persistence_prefix, entry.persistence_timeout), (96 + 24, 60_000));
+        let id = datapath.destination_in(&frontend, service.destinations[0].address, 8080)?.expect("in its set");
+        let record = datapath.destination(id)?;
+        assert_eq!((record.upper, record.lower), (4, 2));
+        assert_eq!(datapath.get::<u32>("lookups", 0)?, lookups, "the one before is gone");
+    }
+    datapath.apply(&Plan::default()).unwrap();
+    assert_eq!(datapath.get::<u32>("lookups", 0)?, 0);
+    Ok(())
 }
 
 /// An address without the brackets that IPv6 wears beside a port.

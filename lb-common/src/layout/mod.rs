@@ -187,6 +187,9 @@ impl Destination {
 
 /// [`Destination::flags`]: in its service's set. Cleared when removed, while connections may still refer to it.
 pub const DESTINATION_AVAILABLE: u16 = 1 << 0;
+/// [`Destination::flags`]: its service is by mark, of a network or of every port, so that what its connections' clients
+/// asked for is not the service's name. No program reads it; a restarted agent does.
+pub const DESTINATION_WIDE: u16 = 1 << 1;
 
 /// Value of `destination_load`: what the least-connection schedulers read. Changed by atomic adds only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]

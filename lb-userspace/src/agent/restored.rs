@@ -2,11 +2,10 @@
 //! those services came from.
 
 use anyhow::Result;
-use lb_common::address::Protocol;
-use lb_common::layout::{ConnectionKey, ConnectionState, SERVICE_BY_ADDRESS, ServiceKey};
+use lb_common::layout::{ConnectionKey, ConnectionState, KEY_PACKET, SERVICE_BY_ADDRESS, ServiceKey};
 use lb_common::scheduler::Scheduler;
 
-use crate::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
+use crate::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 use crate::view::services::ServiceRow;
 use crate::view::tables::Tables;
 
@@ -36,11 +35,12 @@ impl Restored {
     }
 }
 
-/// Ids and frontends of services, as their connections tell.
+/// Ids and frontends of services, as their connections tell. A connection of a mark, a network or every port tells what
+/// its client asked for: the writer knows those services and uses no names for them. A template is no packet's connection.
 pub(super) fn names(tables: &impl Tables) -> Result<Vec<(u32, ServiceKey)>> {
     let mut names = Vec::new();
     for (key, connection) in tables.connections()? {
-        if !ConnectionState(connection.state).has(ConnectionState::REPLY) {
+        if key.kind == KEY_PACKET && !ConnectionState(connection.state).has(ConnectionState::REPLY) {
             let ConnectionKey { destination: address, destination_port: port, protocol, .. } = key;
             names.push((connection.service, ServiceKey { address, port, protocol, kind: SERVICE_BY_ADDRESS }));
         }
@@ -53,8 +53,7 @@ pub(super) fn names(tables: &impl Tables) -> Result<Vec<(u32, ServiceKey)>> {
 }
 
 fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
-    let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.name() == row.protocol)?;
-    let frontend = Frontend::new(row.address, row.port, protocol);
+    let frontend = row.frontend()?;
     let mut destinations: Vec<DesiredDestination> = row
         .destinations
         .iter()
@@ -62,7 +61,7 @@ fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
             address: row.address,
             port: row.port,
             weight: row.weight,
-            thresholds: Thresholds::default(),
+            thresholds: row.thresholds,
         })
         .collect();
     destinations.sort();
@@ -73,8 +72,8 @@ fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
         scheduler,
         hash_port: row.scheduler_flags.contains(&port),
         hash_fallback: row.scheduler_flags.contains(&fallback),
-        persistence: None,
-        one_packet: false,
+        persistence: row.persistence,
+        one_packet: row.one_packet,
         destinations,
     };
     Some((frontend, desired))
@@ -83,7 +82,10 @@ fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Persistence, Scope, Thresholds};
     use crate::view::testing::Memory;
+    use lb_common::address::{Address, Port, Protocol};
+    use lb_common::layout::{Connection, KEY_TEMPLATE, SERVICE_ONE_PACKET, SERVICE_PERSISTENT};
 
     #[test]
     fn what_was_programmed_fills_the_holes_of_a_plan_and_nothing_else() {
@@ -119,5 +121,50 @@ mod tests {
         let mut empty = Plan::default();
         restored.fill(&mut empty);
         assert!(empty.services.is_empty());
+    }
+
+    #[test]
+    fn what_was_programmed_comes_back_with_all_that_it_was() {
+        let mut memory = Memory::default();
+        let any: [u8; 4] = [0; 4];
+        let scopes = [Scope::Mark(7), Scope::Prefix(8), Scope::Address];
+        let frontends = scopes.map(|scope| Frontend { scope, ..Frontend::new(any.into(), 0, Protocol::Tcp) });
+        let network = Frontend { address: [10, 0, 0, 0].into(), port: 80, ..frontends[1] };
+        let frontends = [frontends[0], network, frontends[2]];
+        for frontend in &frontends {
+            memory.add(frontend, Scheduler::LeastConnection, &[("10.1.0.1", 1)]);
+        }
+        let kept = |service: &mut lb_common::layout::Service, timeout| {
+            service.flags = SERVICE_PERSISTENT;
+            (service.persistence_timeout, service.persistence_prefix) = (timeout, 96 + 24);
+        };
+        memory.services.iter_mut().for_each(|(_, service)| kept(service, 300_000));
+        memory.prefixes.iter_mut().for_each(|(_, service)| kept(service, 1000));
+        memory.services[0].1.flags |= SERVICE_ONE_PACKET;
+        memory.destinations.iter_mut().for_each(|server| (server.upper, server.lower) = (9, 7));
+        let mut plan = Plan::default();
+        Restored::read(&memory).unwrap().fill(&mut plan);
+        assert_eq!(plan.services.len(), 3);
+        for (frontend, timeout, one_packet) in
+            [(frontends[0], 300, true), (frontends[1], 1, false), (frontends[2], 300, false)]
+        {
+            let service = &plan.services[&frontend];
+            assert_eq!(service.persistence, Some(Persistence { timeout, netmask: 24 }), "{frontend:?}");
+            assert_eq!(service.one_packet, one_packet, "{frontend:?}");
+            assert_eq!(service.destinations[0].thresholds, Thresholds { upper: 9, lower: 7 });
+        }
+    }
+
+    #[test]
+    fn a_template_tells_no_name() {
+        let mut memory = Memory::default();
+        let destination = Address::from(std::net::Ipv4Addr::new(10, 0, 0, 1));
+        let packet = ConnectionKey { destination, destination_port: Port::new(80), protocol: 6, ..Default::default() };
+        memory.connections.push((packet, Connection { service: 4, ..Connection::default() }));
+        let template = ConnectionKey { kind: KEY_TEMPLATE, destination_port: Port::new(0), ..packet };
+        memory.connections.push((template, Connection { service: 5, ..Connection::default() }));
+        let names = names(&memory).unwrap();
+        assert_eq!(names.len(), 1);
+        assert_eq!((names[0].0, names[0].1.port), (4, Port::new(80)));
     }
 }

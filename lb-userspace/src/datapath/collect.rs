@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lb_common::layout::Destination;
+use lb_common::layout::{Destination, SERVICE_PERSISTENT, Service};
 
 use super::{MapStore, StoreError, Writer, state::Server, write::Write};
 
@@ -20,16 +20,17 @@ pub struct Collected {
 }
 
 impl<S: MapStore> Writer<S> {
-    /// Frees the removed destinations that no connection has referred to for [`TRASH_IDLE`], and the ids of removed
-    /// services with none left. To be called about once a minute; the idle time is counted from the first call that
-    /// sees no connection, as IPVS does. What cannot be read or written now stays for the next call.
+    /// Frees the removed destinations that no connection and no persistence template has referred to for [`TRASH_IDLE`],
+    /// and the ids of removed services with none left. To be called about once a minute; the idle time is counted from the
+    /// first call that sees no reference, as IPVS does. What cannot be read or written now stays for the next call.
     pub fn collect(&mut self, now: Instant) -> Result<Collected, Vec<StoreError>> {
         let mut collected = Collected::default();
         let mut errors = Vec::new();
         let mut idle = Vec::new();
         for (&id, draining) in &mut self.draining {
             match self.store.load(id) {
-                Ok(load) if load.connections != 0 => draining.idle_since = None,
+                Ok(load) if load.total() != 0 => draining.idle_since = None,
+                Ok(_) if draining.named_until.is_some_and(|until| now < until) => draining.idle_since = None,
                 Ok(_) => {
                     let since = *draining.idle_since.get_or_insert(now);
                     if now.saturating_duration_since(since) >= TRASH_IDLE {
@@ -38,6 +39,10 @@ impl<S: MapStore> Writer<S> {
                 }
                 Err(error) => errors.push(error),
             }
+        }
+        if let Err(error) = self.keep_named(&mut idle, now) {
+            errors.push(error);
+            idle.clear();
         }
         for id in idle {
             if let Err(error) = self.keep_traffic(id) {
@@ -59,6 +64,27 @@ impl<S: MapStore> Writer<S> {
         if errors.is_empty() { Ok(collected) } else { Err(errors) }
     }
 
+    /// Leaves out the destinations that persistence templates name: a client may still come back to them if they do (IPVS:
+    /// a template holds its destination). No new template names one that is removed, and none renews itself, so that the
+    /// table need not be read again before the last of them ends.
+    fn keep_named(&mut self, idle: &mut Vec<u32>, now: Instant) -> Result<(), StoreError> {
+        if idle.is_empty() || !self.templates {
+            return Ok(());
+        }
+        let named = self.store.templates()?;
+        for (id, left) in &named {
+            if let Some(draining) = self.draining.get_mut(id) {
+                draining.named_until = Some(now + *left);
+                draining.idle_since = draining.idle_since.filter(|_| !idle.contains(id));
+            }
+        }
+        idle.retain(|id| !named.contains_key(id));
+        let persistent = |value: Service| value.flags & SERVICE_PERSISTENT != 0;
+        self.templates =
+            !named.is_empty() || self.services.values().any(|state| state.published.is_some_and(persistent));
+        Ok(())
+    }
+
     /// Adds a destination's traffic to what its service has from destinations that are gone: a service's totals outlive
     /// its destinations, as in IPVS. Before the record goes, so that a failure between them is repeated, not lost; and
     /// once, however often the record's write is tried.
@@ -78,6 +104,7 @@ impl<S: MapStore> Writer<S> {
 
     fn free_destination(&mut self, id: u32) {
         self.unretired.remove(&id);
+        self.unevaluated.remove(&id);
         self.destination_ids.free(id);
         let server = self.records.remove(&id).map(|record| Server::from(&record));
         let Some(draining) = self.draining.remove(&id) else { return };

@@ -1,6 +1,6 @@
 //! One service: from the published list to the desired set, as IPVS edits one by one.
 //!
-//! Order: deletes as they stand in the list, edits of weights ascending by address, adds ascending by address, each
+//! Order: deletes as they stand in the list, edits ascending by address, adds ascending by address, each
 //! at the head. A change of scheduler comes before all of them, as `ipvsadm -E` before `-d`, `-e` and `-a`.
 
 use std::collections::{BTreeMap, btree_map::Entry};
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use lb_common::scheduler::{Scheduler, cursor::WeightSteps};
 
 use super::{
-    DesiredService,
+    DesiredService, Thresholds,
     state::{Member, Server},
     word::WordEdit,
 };
@@ -18,8 +18,8 @@ use super::{
 pub(super) enum Edit {
     /// `-d`: by its position at that moment.
     Delete { position: u32, weight: i32 },
-    /// `-e`: a new weight.
-    Weight { from: i32, to: i32 },
+    /// `-e`: a new weight, or the same one with new thresholds.
+    Change { from: i32, to: i32 },
     /// `-a`: at the head.
     Add { weight: i32 },
 }
@@ -39,20 +39,20 @@ pub(super) struct Diff {
 
 /// Compares a published list with a desired set. A destination named twice counts once, as first named.
 pub(super) fn diff(published: &[Member], desired: &DesiredService) -> Diff {
-    let mut wanted: BTreeMap<Server, i32> = BTreeMap::new();
+    let mut wanted: BTreeMap<Server, (i32, Thresholds)> = BTreeMap::new();
     for destination in &desired.destinations {
-        wanted.entry(Server::from(destination)).or_insert(destination.weight);
+        wanted.entry(Server::from(destination)).or_insert((destination.weight, destination.thresholds));
     }
     let mut result = Diff::default();
     let mut changed: BTreeMap<Server, (i32, i32)> = BTreeMap::new();
     let mut kept = Vec::with_capacity(published.len());
     for member in published {
         match wanted.remove(&member.server) {
-            Some(weight) => {
-                if weight != member.weight {
+            Some((weight, thresholds)) => {
+                if (weight, thresholds) != (member.weight, member.thresholds) {
                     changed.insert(member.server, (member.weight, weight));
                 }
-                kept.push(member.edited(weight));
+                kept.push(member.edited(weight, thresholds));
             }
             None => {
                 result.edits.push(Edit::Delete { position: kept.len() as u32, weight: member.weight });
@@ -60,10 +60,10 @@ pub(super) fn diff(published: &[Member], desired: &DesiredService) -> Diff {
             }
         }
     }
-    result.edits.extend(changed.into_values().map(|(from, to)| Edit::Weight { from, to }));
-    result.edits.extend(wanted.values().map(|&weight| Edit::Add { weight }));
+    result.edits.extend(changed.into_values().map(|(from, to)| Edit::Change { from, to }));
+    result.edits.extend(wanted.values().map(|&(weight, _)| Edit::Add { weight }));
     result.added = wanted.len();
-    let new = |(server, weight)| Member { server, id: 0, weight, last_weight: weight };
+    let new = |(server, (weight, thresholds))| Member { server, id: 0, weight, last_weight: weight, thresholds };
     result.list = wanted.into_iter().rev().map(new).collect();
     result.list.append(&mut kept);
     result
@@ -84,7 +84,7 @@ pub(super) fn word_edits(
             }
             word.extend(edits.iter().filter_map(|edit| match *edit {
                 Edit::Delete { position, .. } => Some(WordEdit::RoundRobinDelete { position }),
-                Edit::Weight { .. } => None,
+                Edit::Change { .. } => None,
                 Edit::Add { .. } => Some(WordEdit::RoundRobinAdd),
             }));
         }
@@ -96,7 +96,7 @@ pub(super) fn word_edits(
             for edit in edits {
                 match *edit {
                     Edit::Delete { weight, .. } => weights.remove(weight),
-                    Edit::Weight { from, to } => {
+                    Edit::Change { from, to } => {
                         weights.remove(from);
                         weights.add(to);
                     }
@@ -174,8 +174,14 @@ mod tests {
     }
 
     fn list(members: &[(u8, i32)]) -> Vec<Member> {
-        let member =
-            |&(last, weight): &(u8, i32)| Member { server: server(last), id: last.into(), weight, last_weight: weight };
+        let thresholds = Thresholds::default();
+        let member = |&(last, weight): &(u8, i32)| Member {
+            server: server(last),
+            id: last.into(),
+            weight,
+            last_weight: weight,
+            thresholds,
+        };
         members.iter().map(member).collect()
     }
 
@@ -204,8 +210,8 @@ mod tests {
             diff.edits,
             [
                 Edit::Delete { position: 0, weight: 1 },
-                Edit::Weight { from: 1, to: 7 },
-                Edit::Weight { from: 1, to: 6 },
+                Edit::Change { from: 1, to: 7 },
+                Edit::Change { from: 1, to: 6 },
                 Edit::Add { weight: 3 },
                 Edit::Add { weight: 6 },
             ]
@@ -214,6 +220,20 @@ mod tests {
         let expected = [(6, 0, 6), (3, 0, 3), (1, 1, 1), (4, 4, 6), (2, 2, 7)];
         assert_eq!(order, expected.map(|(last, id, weight)| (server(last), id, weight)));
         assert_eq!((diff.removed, diff.added), (list(&[(5, 1)]), 2));
+    }
+
+    #[test]
+    fn new_thresholds_alone_are_an_edit_too() {
+        let mut wish = desired(&[(1, 3), (2, 3)]);
+        wish.destinations[1].thresholds = Thresholds { upper: 9, lower: 0 };
+        let diff = diff(&list(&[(2, 3), (1, 3)]), &wish);
+        assert_eq!(diff.edits, [Edit::Change { from: 3, to: 3 }]);
+        assert_eq!(diff.list[0].thresholds.upper, 9);
+        let steps = WeightSteps::of([3, 3]);
+        let wrr = Scheduler::WeightedRoundRobin;
+        let words = |scheduler| word_edits(Some(scheduler), scheduler, &list(&[(2, 3), (1, 3)]), &diff.edits);
+        assert_eq!(words(wrr), [WordEdit::WeightedChange(steps)]);
+        assert_eq!(words(Scheduler::RoundRobin), []);
     }
 
     #[test]

@@ -6,17 +6,22 @@
 use std::{
     fmt::{self, Write as _},
     net::SocketAddr,
+    ops::BitAnd,
 };
 
 use lb_common::{
     layout::{
-        DESTINATION_AVAILABLE, Destination, DestinationSlot, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, Service,
-        ServiceKey, Traffic,
+        DESTINATION_AVAILABLE, Destination, DestinationSlot, LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_PREFIXES,
+        SERVICE_ALL_PORTS, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_MARKED, SERVICE_ONE_PACKET,
+        SERVICE_PERSISTENT, SERVICE_THRESHOLDS, Service, Traffic,
     },
     scheduler::{Scheduler, word::SchedulerWord},
 };
 
-use super::{MapStore, StoreError, state::Virtual};
+use super::{
+    MapStore, StoreError,
+    frontend::{Key, Virtual},
+};
 
 /// Everything in the maps that the writer writes.
 ///
@@ -26,7 +31,11 @@ use super::{MapStore, StoreError, state::Virtual};
 /// word 1 version=1 cursor=0 cw=0
 /// retired 1 connections=4 in=40/2400 out=36/9000
 /// destination 2 10.1.0.2:8080 service=1 available weight=1 epoch=1 active=0 inactive=0 remote=0
+/// lookups marks,prefixes
 /// ```
+///
+/// Persistence (milliseconds and bits of a client's address), thresholds and what a destination is over them are there
+/// only where there are any.
 ///
 /// # Errors
 /// Maps that cannot be read.
@@ -75,7 +84,7 @@ pub fn dump(store: &impl MapStore) -> Result<String, StoreError> {
             continue;
         }
         let load = store.load(id)?;
-        let _ = writeln!(
+        let _ = write!(
             text,
             "destination {id} {} service={} {} weight={} epoch={} active={} inactive={} remote={}",
             SocketAddr::new(record.address.into(), record.port.number()),
@@ -87,14 +96,24 @@ pub fn dump(store: &impl MapStore) -> Result<String, StoreError> {
             load.inactive(),
             load.remote_active,
         );
+        if (record.upper, record.lower) != (0, 0) {
+            let _ = write!(text, " upper={} lower={}", record.upper, record.lower);
+        }
+        text.push_str(if load.overloaded() { " overloaded\n" } else { "\n" });
+    }
+    let lookups = store.lookups()?;
+    if lookups != 0 {
+        let kinds = [(LOOKUP_MARKS, "marks"), (LOOKUP_ALL_PORTS, "all-ports"), (LOOKUP_PREFIXES, "prefixes")];
+        let _ = writeln!(text, "lookups {}", list(lookups, &kinds));
     }
     Ok(text)
 }
 
-/// One line for each service: scheduler, flags, and the destinations in list order, newest first.
+/// One line for each service: scheduler, flags, persistence, and the destinations in list order, newest first, with
+/// weights and thresholds.
 ///
 /// ```text
-/// TCP 10.96.0.1:80 rr: 10.1.0.2:8080 w1, 10.1.0.1:8080 w1
+/// TCP 10.96.0.1:80 rr: 10.1.0.2:8080 w1, 10.1.0.1:8080 w1 x8 y6
 /// ```
 ///
 /// # Errors
@@ -104,7 +123,7 @@ pub fn outline(store: &impl MapStore) -> Result<String, StoreError> {
     for (key, value) in sorted(store)? {
         let _ = write!(text, "{} {}", Name(&key), SchedulerName(value.scheduler));
         if value.flags != 0 {
-            let _ = write!(text, " ({})", Flags(&value));
+            let _ = write!(text, " ({}){}", Flags(&value), Persistent(&value));
         }
         text.push(':');
         match store.slots(value.set_base, value.set_length) {
@@ -113,7 +132,7 @@ pub fn outline(store: &impl MapStore) -> Result<String, StoreError> {
                     let separator = if position == 0 { " " } else { ", " };
                     let _ = match store.destination(slot.destination) {
                         Ok(record) if slot.destination != 0 && record.service == value.id => {
-                            write!(text, "{separator}{} w{}", Server(&record), slot.weight)
+                            write!(text, "{separator}{} w{}{}", Server(&record), slot.weight, Limits(&record))
                         }
                         _ => write!(text, "{separator}dangling {} w{}", slot.destination, slot.weight),
                     };
@@ -128,14 +147,14 @@ pub fn outline(store: &impl MapStore) -> Result<String, StoreError> {
     Ok(text)
 }
 
-fn sorted(store: &impl MapStore) -> Result<Vec<(ServiceKey, Service)>, StoreError> {
-    let mut services = store.services()?;
-    services.sort_by_key(|(key, _)| (Virtual::from_key(key), key.address.words, key.port.0, key.protocol));
+fn sorted(store: &impl MapStore) -> Result<Vec<(Key, Service)>, StoreError> {
+    let mut services = store.entries()?;
+    services.sort_by_key(|(key, _)| (Virtual::from_key(key), key.order()));
     Ok(services)
 }
 
 /// Cells that hold the same as the one before are not repeated: a table has runs of them.
-fn write_slots(text: &mut String, kind: &str, key: &ServiceKey, slots: &[DestinationSlot]) {
+fn write_slots(text: &mut String, kind: &str, key: &Key, slots: &[DestinationSlot]) {
     let mut first = 0;
     for cells in slots.chunk_by(|a, b| a == b) {
         let last = first + cells.len() - 1;
@@ -146,15 +165,19 @@ fn write_slots(text: &mut String, kind: &str, key: &ServiceKey, slots: &[Destina
     }
 }
 
-struct Name<'a>(&'a ServiceKey);
+struct Name<'a>(&'a Key);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Virtual::from_key(self.0) {
-            Some(service) => service.fmt(f),
-            None => {
-                let address = SocketAddr::new(self.0.address.into(), self.0.port.number());
-                write!(f, "protocol-{} {address}", self.0.protocol)
+        match (Virtual::from_key(self.0), self.0) {
+            (Some(service), _) => service.fmt(f),
+            (None, Key::Service(key)) => {
+                let address = SocketAddr::new(key.address.into(), key.port.number());
+                write!(f, "protocol-{} {address} kind-{}", key.protocol, key.kind)
+            }
+            (None, Key::Prefix(key)) => {
+                let address = SocketAddr::new(key.prefix.network.into(), key.prefix.port.number());
+                write!(f, "protocol-{} {address} prefix-{}", key.prefix.protocol, key.length)
             }
         }
     }
@@ -184,9 +207,49 @@ struct Flags<'a>(&'a Service);
 impl fmt::Display for Flags<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Scheduler::from_number(self.0.scheduler).map_or(["flag-2", "flag-1"], Scheduler::flag_names);
-        let names = [SERVICE_HASH_PORT, SERVICE_HASH_FALLBACK].into_iter().zip(names);
-        let set: Vec<&str> = names.filter(|(bit, _)| self.0.flags & bit != 0).map(|(_, name)| name).collect();
-        f.write_str(if set.is_empty() { "-".to_owned() } else { set.join(",") }.as_str())
+        let names = [
+            (SERVICE_HASH_PORT, names[0]),
+            (SERVICE_HASH_FALLBACK, names[1]),
+            (SERVICE_ONE_PACKET, "ops"),
+            (SERVICE_PERSISTENT, "persistent"),
+            (SERVICE_ALL_PORTS, "all-ports"),
+            (SERVICE_MARKED, "marked"),
+            (SERVICE_THRESHOLDS, "thresholds"),
+        ];
+        f.write_str(&list(self.0.flags, &names))
+    }
+}
+
+/// The names of the bits that are set; `-` for none.
+fn list<B: Copy + Default + PartialEq + BitAnd<Output = B>>(bits: B, names: &[(B, &str)]) -> String {
+    let set = names.iter().filter(|(bit, _)| bits & *bit != B::default());
+    let set: Vec<&str> = set.map(|(_, name)| *name).collect();
+    if set.is_empty() { "-".to_owned() } else { set.join(",") }
+}
+
+/// Milliseconds, and bits of a client's address.
+struct Persistent<'a>(&'a Service);
+
+impl fmt::Display for Persistent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Service { persistence_prefix: 0, persistence_timeout: 0, .. } => Ok(()),
+            Service { persistence_prefix, persistence_timeout, .. } => {
+                write!(f, " persistence={persistence_timeout}/{persistence_prefix}")
+            }
+        }
+    }
+}
+
+/// Thresholds.
+struct Limits<'a>(&'a Destination);
+
+impl fmt::Display for Limits<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Destination { upper: 0, lower: 0, .. } => Ok(()),
+            Destination { upper, lower, .. } => write!(f, " x{upper} y{lower}"),
+        }
     }
 }
 
@@ -202,6 +265,6 @@ impl fmt::Display for Fields<'_> {
             0 => f.write_str("table=-")?,
             length => write!(f, "table={table_base}+{length}")?,
         }
-        write!(f, " mw={max_weight} di={weight_step}")
+        write!(f, " mw={max_weight} di={weight_step}{}", Persistent(self.0))
     }
 }

@@ -1,8 +1,9 @@
 //! What can go wrong, in words: what, where, and what to do.
 
-use lb_common::layout::ServiceKey;
-
-use super::{StoreError, state::Virtual};
+use super::{
+    StoreError,
+    frontend::{Key, Virtual},
+};
 
 /// Why one service was not brought to what is desired. What was programmed for it stays; the next apply tries again.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,16 @@ pub enum ApplyError {
         count: usize,
         /// The limit.
         cells: usize,
+    },
+    /// Something that cannot be served as it was meant.
+    #[error("{origin} ({service}): {problem}")]
+    Refused {
+        /// The object that asked.
+        origin: String,
+        /// The frontend.
+        service: Virtual,
+        /// What is wrong, and what is allowed.
+        problem: String,
     },
     /// No run of slots is long enough.
     #[error(
@@ -139,11 +150,17 @@ pub enum RestoreError {
 /// Something inconsistent that a restore met in the maps. Named for the log; the next apply heals it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Finding {
-    /// Entry of a protocol that services do not have: it will be deleted.
-    #[error("services entry {key:?}: no service has protocol {}: it will be deleted", key.protocol)]
-    Protocol {
+    /// Entry of a protocol, mark or prefix that services do not have: it will be deleted.
+    #[error("entry {key:?}: no service has this key: it will be deleted")]
+    Key {
         /// The entry.
-        key: ServiceKey,
+        key: Key,
+    },
+    /// Kinds of services that packets do not look for.
+    #[error("map `lookups` lacks bits {missing:#b}: services of these kinds are not found until it is rewritten")]
+    Lookups {
+        /// The bits.
+        missing: u32,
     },
     /// Id 0, beyond the map, or taken: the entry is replaced or deleted.
     #[error("service {service}: its id {id} is {problem}: it will get another")]

@@ -7,6 +7,7 @@
 //! | `named` | what services were called that were removed before it |
 //! | `update`, `version` | one service: what to write, in which order |
 //! | [`collect`] | removed destinations, until nothing refers to them |
+//! | [`frontend`], [`entry`] | what packets match, and what the maps say of a service beside its destinations |
 //! | `diff` | one service's edits, in IPVS's order |
 //! | `word` | how those edits move rr's and wrr's place in the list |
 //! | `write` | one map write as a value |
@@ -22,7 +23,9 @@ pub mod allocate;
 pub mod collect;
 mod diff;
 pub mod dump;
+pub mod entry;
 pub mod error;
+pub mod frontend;
 mod named;
 mod restore;
 pub mod state;
@@ -37,5 +40,6 @@ pub mod writer;
 
 pub use crate::plan::{DesiredDestination, DesiredService, Frontend, Persistence, Plan, Scope, Thresholds};
 pub use error::{ApplyError, Finding, RestoreError};
+pub use frontend::{Key, PrefixKey, Virtual};
 pub use store::{Capacity, MapStore, StoreError};
 pub use writer::{Limits, Summary, Writer};

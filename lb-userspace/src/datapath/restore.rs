@@ -6,16 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use lb_common::{
-    layout::{DESTINATION_AVAILABLE, DestinationSlot, MAX_DESTINATIONS_PER_SERVICE, Service, ServiceKey},
+    layout::{DESTINATION_AVAILABLE, DestinationSlot, MAX_DESTINATIONS_PER_SERVICE, SERVICE_PERSISTENT, Service},
     scheduler::{Scheduler, word::SchedulerWord},
 };
 
 use super::{
     Finding, Limits, MapStore, RestoreError, StoreError, Writer,
     allocate::{Arena, IdPool, Run},
-    state::{Draining, Member, Server, ServiceState, Virtual, has_cursor, table},
+    frontend::{Key, Virtual},
+    state::{Draining, Member, Server, ServiceState, has_cursor, table},
     store::names,
     word::newer,
+    write::evaluated,
 };
 
 impl<S: MapStore> Writer<S> {
@@ -33,15 +35,18 @@ impl<S: MapStore> Writer<S> {
                 records.insert(id, record);
             }
         }
-        let mut programmed: Vec<(Option<Virtual>, ServiceKey, Service)> =
-            store.services()?.into_iter().map(|(key, value)| (Virtual::from_key(&key), key, value)).collect();
-        programmed.sort_by_key(|(service, key, _)| (*service, key.address.words, key.port.0, key.protocol));
+        let mut programmed: Vec<(Option<Virtual>, Key, Service)> =
+            store.entries()?.into_iter().map(|(key, value)| (Virtual::from_key(&key), key, value)).collect();
+        programmed.sort_by_key(|(service, key, _)| (*service, key.order()));
         let mut writer = Self {
             limits,
             services: BTreeMap::new(),
             by_virtual: BTreeMap::new(),
             draining: BTreeMap::new(),
             unretired: BTreeSet::new(),
+            unevaluated: BTreeSet::new(),
+            lookups: store.lookups()?,
+            templates: false,
             strays: Vec::new(),
             service_ids: IdPool::new(0, &BTreeSet::new()),
             destination_ids: IdPool::new(0, &BTreeSet::new()),
@@ -56,6 +61,14 @@ impl<S: MapStore> Writer<S> {
             writer.take_over(service, key, value)?;
         }
         writer.take_over_draining();
+        writer.take_over_thresholds()?;
+        // What drains may be of a service that was persistent.
+        let persistent = |state: &ServiceState| state.published.is_some_and(|p| p.flags & SERVICE_PERSISTENT != 0);
+        writer.templates = !writer.draining.is_empty() || writer.services.values().any(persistent);
+        let missing = writer.lookups_needed() & !writer.lookups;
+        if missing != 0 {
+            writer.findings.push(Finding::Lookups { missing });
+        }
         let used = writer.services.keys().copied().collect();
         writer.service_ids = IdPool::new(capacity.service_ids.saturating_sub(1), &used);
         let used = writer.records.keys().copied().collect();
@@ -64,11 +77,11 @@ impl<S: MapStore> Writer<S> {
     }
 
     /// Takes one entry of `services` over, or makes it a stray.
-    fn take_over(&mut self, service: Option<Virtual>, key: ServiceKey, value: Service) -> Result<(), StoreError> {
+    fn take_over(&mut self, service: Option<Virtual>, key: Key, value: Service) -> Result<(), StoreError> {
         let set = Run { base: value.set_base, length: value.set_length };
         let table = Run { base: value.table_base, length: value.table_length };
         let Some(service) = service else {
-            self.findings.push(Finding::Protocol { key });
+            self.findings.push(Finding::Key { key });
             self.stray(key, [set, table]);
             return Ok(());
         };
@@ -121,7 +134,7 @@ impl<S: MapStore> Writer<S> {
         Ok(())
     }
 
-    fn stray(&mut self, key: ServiceKey, runs: [Run; 2]) {
+    fn stray(&mut self, key: Key, runs: [Run; 2]) {
         let claimed = runs.into_iter().filter(|run| run.length > 0).flat_map(|run| self.arena.claim(run)).collect();
         self.strays.push((key, claimed));
     }
@@ -183,7 +196,7 @@ impl<S: MapStore> Writer<S> {
         for id in rest {
             let Some(&record) = self.records.get(&id) else { continue };
             let service = record.service;
-            self.draining.insert(id, Draining { service, idle_since: None, counted: false });
+            self.draining.insert(id, Draining::of(service));
             if record.flags & DESTINATION_AVAILABLE != 0 {
                 self.unretired.insert(id);
             }
@@ -198,6 +211,19 @@ impl<S: MapStore> Writer<S> {
                 self.findings.push(Finding::Twin { id, other: kept });
             }
         }
+    }
+}
+
+impl<S: MapStore> Writer<S> {
+    /// Flags of overload that do not follow from the thresholds: a writer was stopped between the two, perhaps before the
+    /// destination was in a set.
+    fn take_over_thresholds(&mut self) -> Result<(), StoreError> {
+        for (&id, record) in &self.records {
+            if evaluated(self.store.load(id)?.connections, record).is_some() {
+                self.unevaluated.insert(id);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,60 +1,14 @@
 //! What the writer remembers of a service and its destinations.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    net::{IpAddr, SocketAddr},
-    time::Instant,
-};
+use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
 use lb_common::{
-    address::{Address, Port, Protocol},
-    layout::{DESTINATION_AVAILABLE, Destination, DestinationSlot, SERVICE_BY_ADDRESS, Service, ServiceKey},
+    address::{Address, Port},
+    layout::{DESTINATION_AVAILABLE, DESTINATION_WIDE, Destination, DestinationSlot, Service},
     scheduler::{Scheduler, maglev, table},
 };
 
-use super::{DesiredDestination, DesiredService, Frontend, allocate::Run, word::WordLog};
-
-/// A frontend as the maps know it: an IPv4 address and its v4-mapped IPv6 form are one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Virtual {
-    /// Virtual address.
-    pub address: IpAddr,
-    /// Virtual port.
-    pub port: u16,
-    /// Transport protocol.
-    pub protocol: Protocol,
-}
-
-impl Virtual {
-    /// The key in `services`.
-    pub fn key(&self) -> ServiceKey {
-        ServiceKey {
-            address: Address::from(self.address),
-            port: Port::new(self.port),
-            protocol: self.protocol as u8,
-            kind: SERVICE_BY_ADDRESS,
-        }
-    }
-
-    /// From a key of `services`; `None` for a protocol that services do not have.
-    pub fn from_key(key: &ServiceKey) -> Option<Self> {
-        let protocol = Protocol::from_number(key.protocol)?;
-        Some(Self { protocol, address: key.address.into(), port: key.port.number() })
-    }
-}
-
-impl From<&Frontend> for Virtual {
-    fn from(frontend: &Frontend) -> Self {
-        Self { protocol: frontend.protocol, address: Address::from(frontend.address).into(), port: frontend.port }
-    }
-}
-
-impl fmt::Display for Virtual {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.protocol.name(), SocketAddr::new(self.address, self.port))
-    }
-}
+use super::{DesiredDestination, DesiredService, Thresholds, allocate::Run, frontend::Virtual, word::WordLog};
 
 /// What tells a service's destinations apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -64,18 +18,18 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The destination's record in the map.
-    pub(super) fn record(&self, service: u32, epoch: u32, member: &Member) -> Destination {
+    /// The destination's record in the map; `wide` if its service is not of one address and port.
+    pub(super) fn record(&self, service: u32, epoch: u32, member: &Member, wide: bool) -> Destination {
         Destination {
             address: Address::from(self.address),
             port: Port::new(self.port),
-            flags: DESTINATION_AVAILABLE,
+            flags: DESTINATION_AVAILABLE | if wide { DESTINATION_WIDE } else { 0 },
             service,
             epoch,
             weight: member.weight,
             last_weight: member.last_weight,
-            upper: 0,
-            lower: 0,
+            upper: member.thresholds.upper,
+            lower: member.thresholds.lower,
         }
     }
 }
@@ -100,6 +54,8 @@ pub(super) struct Member {
     pub(super) weight: i32,
     /// [`Destination::last_weight`].
     pub(super) last_weight: i32,
+    /// How many connections it takes.
+    pub(super) thresholds: Thresholds,
 }
 
 impl Member {
@@ -107,12 +63,13 @@ impl Member {
     /// stopped, and is asked only for what the slot does not say.
     pub(super) fn restored(slot: &DestinationSlot, record: &Destination) -> Self {
         let last_weight = if slot.weight == 0 { record.last_weight } else { slot.weight };
-        Self { server: Server::from(record), id: slot.destination, weight: slot.weight, last_weight }
+        let thresholds = Thresholds { upper: record.upper, lower: record.lower };
+        Self { server: Server::from(record), id: slot.destination, weight: slot.weight, last_weight, thresholds }
     }
 
-    /// The weight is edited to this one.
-    pub(super) fn edited(self, weight: i32) -> Self {
-        Self { weight, last_weight: if weight == 0 { self.last_weight } else { weight }, ..self }
+    /// It is edited to this weight and these thresholds.
+    pub(super) fn edited(self, weight: i32, thresholds: Thresholds) -> Self {
+        Self { weight, last_weight: if weight == 0 { self.last_weight } else { weight }, thresholds, ..self }
     }
 
     fn slot(&self) -> DestinationSlot {
@@ -156,6 +113,15 @@ pub(super) struct Draining {
     pub(super) idle_since: Option<Instant>,
     /// Its traffic already stands in `service_retired`.
     pub(super) counted: bool,
+    /// Until when persistence templates may name it.
+    pub(super) named_until: Option<Instant>,
+}
+
+impl Draining {
+    /// A destination of this service that has just left its set.
+    pub(super) fn of(service: u32) -> Self {
+        Self { service, idle_since: None, counted: false, named_until: None }
+    }
 }
 
 /// The slots that hold a list.

@@ -2,16 +2,15 @@
 
 use std::time::Instant;
 
-use lb_common::{
-    layout::Service,
-    scheduler::{Scheduler, maglev},
-};
+use lb_common::{layout::Service, scheduler::Scheduler};
 
 use super::{
     ApplyError, DesiredService, MapStore, Summary, Writer,
     allocate::Run,
     diff::{Diff, diff, word_edits},
-    state::{Draining, Member, ServiceState, Virtual, has_cursor},
+    entry::check,
+    frontend::Virtual,
+    state::{Draining, Member, ServiceState, has_cursor},
     version::prepare,
     word::{WordChange, WordLog},
     write::Write,
@@ -25,16 +24,7 @@ impl<S: MapStore> Writer<S> {
         now: Instant,
         summary: &mut Summary,
     ) -> Result<(), ApplyError> {
-        let limit = self.limits.destinations_per_service;
-        if desired.destinations.len() > limit as usize {
-            let (origin, count) = (desired.origin.clone(), desired.destinations.len());
-            return Err(ApplyError::TooManyDestinations { origin, service, count, limit });
-        }
-        let cells = maglev::TABLE_LENGTH;
-        if desired.scheduler == Scheduler::Maglev && desired.destinations.len() > cells {
-            let (origin, count) = (desired.origin.clone(), desired.destinations.len());
-            return Err(ApplyError::TooManyForTable { origin, service, count, cells });
-        }
+        check(service, desired, self.limits.destinations_per_service)?;
         let id = self.service_id(service, desired)?;
         let state = self.services.entry(id).or_default();
         state.applied = None;
@@ -89,12 +79,17 @@ impl<S: MapStore> Writer<S> {
         let version = self.version(id, service, desired, diff)?;
         let published = self.services.get(&id).and_then(|state| state.published);
         let rewrite = self.services.get(&id).is_some_and(|state| state.rewrite);
-        let differs =
-            rewrite || published != Some(Service { version: published.map_or(0, |p| p.version), ..version.value });
+        // New thresholds change no slot, but are an edit to the scheduler.
+        let differs = rewrite
+            || !diff.edits.is_empty()
+            || published != Some(Service { version: published.map_or(0, |p| p.version), ..version.value });
         let mut writes = version.before;
         if differs {
             writes.extend(prepare(id, published.as_ref(), desired.scheduler, &edits, version.value.version));
-            writes.push(Write::Service { key: service.key(), value: version.value });
+            let key = service.key();
+            let lookups = self.lookups | key.lookups();
+            writes.extend((lookups != self.lookups).then_some(Write::Lookups { value: lookups }));
+            writes.push(Write::Service { key, value: version.value });
         }
         for write in &writes {
             if let Err(error) = self.perform(write, origin, &service) {
@@ -108,6 +103,7 @@ impl<S: MapStore> Writer<S> {
         if differs {
             self.published(id, version.value, version.set, version.table, diff, now);
         }
+        self.evaluate(&diff.list, origin, &service)?;
         let state = self.services.entry(id).or_default();
         if !has_cursor(desired.scheduler) {
             state.word_log.clear();
@@ -122,6 +118,17 @@ impl<S: MapStore> Writer<S> {
         state.word_log = WordLog::default();
         state.applied = Some(desired.clone());
         Ok(differs)
+    }
+
+    /// Thresholds that are new hold at once: who has as many connections takes no more. After the entry, whose flag lets
+    /// programs look at what is found here.
+    fn evaluate(&mut self, list: &[Member], origin: &str, service: &Virtual) -> Result<(), ApplyError> {
+        if self.unevaluated.is_empty() {
+            return Ok(());
+        }
+        let ids = list.iter().map(|member| member.id).filter(|id| self.unevaluated.contains(id));
+        let found: Vec<_> = ids.filter_map(|id| Some((id, *self.records.get(&id)?))).collect();
+        found.into_iter().try_for_each(|(id, record)| self.perform(&Write::Overload { id, record }, origin, service))
     }
 
     /// Gives the added members their ids: their own if they drain, else new ones, which drain until published.
@@ -162,7 +169,7 @@ impl<S: MapStore> Writer<S> {
             });
             state.ids.insert(member.server, new);
             state.draining += 1;
-            self.draining.insert(new, Draining { service: id, idle_since: None, counted: false });
+            self.draining.insert(new, Draining::of(id));
             self.records.insert(new, record?);
         }
         Ok(())
@@ -196,7 +203,7 @@ impl<S: MapStore> Writer<S> {
             state.draining -= 1;
         }
         for member in &diff.removed {
-            self.draining.insert(member.id, Draining { service: id, idle_since: None, counted: false });
+            self.draining.insert(member.id, Draining::of(id));
             self.unretired.insert(member.id);
             state.draining += 1;
         }

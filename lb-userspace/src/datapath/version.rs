@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lb_common::{
-    layout::{DestinationSlot, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, Service, Traffic},
+    layout::{DestinationSlot, Service, Traffic},
     scheduler::{Scheduler, cursor::WeightSteps, word::SchedulerWord},
 };
 
@@ -11,7 +11,9 @@ use super::{
     ApplyError, DesiredService, MapStore, Writer,
     allocate::Run,
     diff::Diff,
-    state::{Virtual, has_cursor, slots, table},
+    entry::describe,
+    frontend::Virtual,
+    state::{has_cursor, slots, table},
     word::{WordChange, WordEdit, created, newer},
     write::Write,
 };
@@ -44,15 +46,15 @@ impl<S: MapStore> Writer<S> {
             source: Box::new(source),
         })?;
         let word = SchedulerWord::unpack(word);
-        let mut before = self.record_writes(id, diff);
+        let mut before = self.record_writes(id, &service, diff);
         let state = self.services.entry(id).or_default();
         let old = state.published.unwrap_or_default();
         let scheduler = Scheduler::from_number(old.scheduler);
         // A word from the future is one of an earlier service with this id, or inconsistent: go on from there.
         let follows_word = state.published.is_none()
             || scheduler.is_some_and(|scheduler| has_cursor(scheduler) && newer(word.version, old.version));
-        let same_list = state.published.is_some() && !state.rewrite && diff.edits.is_empty();
         let new_set = slots(&diff.list);
+        let same_list = state.published.is_some() && !state.rewrite && new_set == slots(&state.list);
         let steps = WeightSteps::of(new_set.iter().map(|slot| slot.weight));
         let previous = if state.published.is_none() && newer(state.last_version, word.version) {
             // Without a cursor the word stays behind; no version may come twice.
@@ -64,17 +66,16 @@ impl<S: MapStore> Writer<S> {
         };
         let version = previous.wrapping_add(1);
         let goes_on = state.published.is_some() && scheduler == Some(desired.scheduler);
-        let mut value = Service {
+        let value = Service {
             id,
             version,
             started: if goes_on { old.started } else { version },
             scheduler: desired.scheduler as u8,
-            flags: if desired.hash_port { SERVICE_HASH_PORT } else { 0 }
-                | if desired.hash_fallback { SERVICE_HASH_FALLBACK } else { 0 },
             max_weight: steps.max_weight,
             weight_step: steps.step,
             ..old
         };
+        let mut value = describe(value, &service, desired, &diff.list);
         let mut set = None;
         if !same_list {
             let run = self.take(&new_set, service, desired)?;
@@ -118,7 +119,7 @@ impl<S: MapStore> Writer<S> {
     }
 
     /// The records that differ from what the set needs.
-    fn record_writes(&self, id: u32, diff: &Diff) -> Vec<Write> {
+    fn record_writes(&self, id: u32, service: &Virtual, diff: &Diff) -> Vec<Write> {
         let reborn = self.services.get(&id).is_some_and(|state| state.published.is_none());
         let mut writes = Vec::new();
         if reborn {
@@ -135,7 +136,7 @@ impl<S: MapStore> Writer<S> {
                 writes.push(Write::ResetTraffic { destination: member.id });
             }
             let epoch = if new { record.epoch.wrapping_add(1) } else { record.epoch };
-            let value = member.server.record(id, epoch, member);
+            let value = member.server.record(id, epoch, member, service.is_wide());
             if record != value {
                 writes.push(Write::Destination { id: member.id, value });
             }

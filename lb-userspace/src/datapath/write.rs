@@ -3,11 +3,15 @@
 use std::{fmt, hint};
 
 use lb_common::{
-    layout::{Destination, DestinationSlot, Service, ServiceKey, Traffic},
+    layout::{Destination, DestinationLoad, DestinationSlot, Service, Traffic},
     scheduler::word::SchedulerWord,
 };
 
-use super::{MapStore, StoreError, state::Virtual, word::WordChange};
+use super::{
+    MapStore, StoreError,
+    frontend::{Key, Virtual},
+    word::WordChange,
+};
 
 /// A write to one map.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,10 +28,14 @@ pub(super) enum Write {
     Slots { base: u32, slots: Vec<DestinationSlot> },
     /// The scheduler word, by compare-and-swap.
     Word { service: u32, change: WordChange },
+    /// Lets packets look for these kinds of services.
+    Lookups { value: u32 },
     /// Publishes a version of a service.
-    Service { key: ServiceKey, value: Service },
+    Service { key: Key, value: Service },
     /// Removes a service.
-    DeleteService { key: ServiceKey },
+    DeleteService { key: Key },
+    /// Whether a destination with this record is overloaded, by compare-and-swap.
+    Overload { id: u32, record: Destination },
 }
 
 impl Write {
@@ -40,8 +48,10 @@ impl Write {
             Self::Destination { id, value } => store.set_destination(*id, value),
             Self::Slots { base, slots } => store.set_slots(*base, slots),
             Self::Word { service, change } => exchange(store, *service, change),
-            Self::Service { key, value } => store.set_service(key, value),
-            Self::DeleteService { key } => store.delete_service(key),
+            Self::Lookups { value } => store.set_lookups(*value),
+            Self::Service { key, value } => store.set_entry(key, value),
+            Self::DeleteService { key } => store.delete_entry(key),
+            Self::Overload { id, record } => evaluate(store, *id, record),
         }
     }
 }
@@ -60,6 +70,28 @@ fn exchange(store: &mut impl MapStore, service: u32, change: &WordChange) -> Res
     Ok(())
 }
 
+/// Compares a destination's connections with its thresholds, as the programs do at its next new connection. They count
+/// meanwhile: look again until nothing came between.
+fn evaluate(store: &mut impl MapStore, id: u32, record: &Destination) -> Result<(), StoreError> {
+    let mut current = store.load(id)?.connections;
+    while let Some(next) = evaluated(current, record) {
+        match store.exchange_connections(id, current, next)? {
+            Ok(()) => break,
+            Err(now) => current = now,
+        }
+        hint::spin_loop();
+    }
+    Ok(())
+}
+
+/// The connections of a destination with this record, with the right flag; `None` if it is right already.
+pub(super) fn evaluated(connections: u64, record: &Destination) -> Option<u64> {
+    let load = DestinationLoad { connections, ..DestinationLoad::default() };
+    let flag = if record.overload(load.total(), load.overloaded()) { DestinationLoad::OVERLOADED } else { 0 };
+    let next = connections & !DestinationLoad::OVERLOADED | flag;
+    (next != connections).then_some(next)
+}
+
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -69,6 +101,8 @@ impl fmt::Display for Write {
             Self::Destination { id, .. } => write!(f, "write destination {id}"),
             Self::Slots { base, slots } => write!(f, "write {} slots from {base} on", slots.len()),
             Self::Word { service, .. } => write!(f, "move the scheduler word of service id {service}"),
+            Self::Lookups { value } => write!(f, "write the kinds of services to look for ({value:#b})"),
+            Self::Overload { id, .. } => write!(f, "compare destination {id} with its thresholds"),
             Self::Service { key, value } => match Virtual::from_key(key) {
                 Some(service) => write!(f, "publish version {} of {service}", value.version),
                 None => write!(f, "publish {key:?}"),

@@ -1,7 +1,7 @@
 //! The writer: brings the maps from what is programmed to what is desired.
 //!
 //! For each service that differs, in this order: destinations, a **new** run of slots for the set and one for the
-//! table, the `services` entry that publishes them, the scheduler word; and after all services, what was removed.
+//! table, the entry that publishes them, flags of overload, the scheduler word; and after all services, what was removed.
 //! A packet therefore sees one complete version of a service whenever the writer stops.
 
 use std::{
@@ -9,12 +9,13 @@ use std::{
     time::Instant,
 };
 
-use lb_common::layout::{DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE, ServiceKey};
+use lb_common::layout::{DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE, SERVICE_PERSISTENT};
 
 use super::{
     ApplyError, Capacity, DesiredService, Finding, MapStore, Plan,
     allocate::{Arena, IdPool, Run},
-    state::{Draining, ServiceState, Virtual},
+    frontend::{Key, Virtual},
+    state::{Draining, ServiceState},
     write::Write,
 };
 
@@ -67,8 +68,14 @@ pub struct Writer<S> {
     pub(super) draining: BTreeMap<u32, Draining>,
     /// Draining destinations whose record still says available.
     pub(super) unretired: BTreeSet<u32>,
-    /// Entries of `services` that are not among [`Self::services`], with the slots they name.
-    pub(super) strays: Vec<(ServiceKey, Vec<Run>)>,
+    /// Destinations whose flag of overload may not follow from their thresholds.
+    pub(super) unevaluated: BTreeSet<u32>,
+    /// Entries of `services` and `service_prefixes` that are not among [`Self::services`], with the slots they name.
+    pub(super) strays: Vec<(Key, Vec<Run>)>,
+    /// What `lookups` holds.
+    pub(super) lookups: u32,
+    /// Persistence templates may exist.
+    pub(super) templates: bool,
     pub(super) service_ids: IdPool,
     pub(super) destination_ids: IdPool,
     pub(super) arena: Arena,
@@ -118,7 +125,9 @@ impl<S: MapStore> Writer<S> {
             .map(|(service, _)| *service)
             .collect();
         // What is removed makes room only where there is none: normally it goes last.
-        let removed_first = wanted.len() + removed.len() > self.limits.services as usize;
+        let prefixes = wanted.iter().map(|(service, _)| service).chain(&removed).filter(|service| service.is_prefix());
+        let removed_first = wanted.len() + removed.len() > self.limits.services as usize
+            || prefixes.count() >= self.store.capacity().prefixes as usize;
         if removed_first {
             self.remove_all(&removed, now, &mut summary, &mut errors);
         }
@@ -134,6 +143,7 @@ impl<S: MapStore> Writer<S> {
             self.remove_all(&removed, now, &mut summary, &mut errors);
         }
         self.remove_strays(now, &mut errors);
+        self.settle_lookups(&mut errors);
         self.retire_all(&mut errors);
         summary.writes = self.writes - writes;
         if errors.is_empty() { Ok(summary) } else { Err(errors) }
@@ -163,7 +173,7 @@ impl<S: MapStore> Writer<S> {
         }
         for member in state.list.drain(..) {
             state.draining += 1;
-            self.draining.insert(member.id, Draining { service: id, idle_since: None, counted: false });
+            self.draining.insert(member.id, Draining::of(id));
             self.unretired.insert(member.id);
         }
         self.free_if_vacant(id);
@@ -188,6 +198,23 @@ impl<S: MapStore> Writer<S> {
                 }
             }
         }
+    }
+
+    /// Kinds of services that nobody looks for any more are not looked for: after the last of them is gone.
+    fn settle_lookups(&mut self, errors: &mut Vec<ApplyError>) {
+        let value = self.lookups_needed();
+        if value != self.lookups
+            && let Err(error) = self.perform(&Write::Lookups { value }, "kinds of services", &"all")
+        {
+            errors.push(error);
+        }
+    }
+
+    /// The kinds of lookup that find all entries.
+    pub(super) fn lookups_needed(&self) -> u32 {
+        let published = self.services.values().filter(|state| state.published.is_some());
+        let keys = published.filter_map(|state| state.virtual_service).map(|service| service.key());
+        keys.chain(self.strays.iter().map(|(key, _)| *key)).fold(0, |all, key| all | key.lookups())
     }
 
     /// Marks what is in no set any more as unavailable.
@@ -231,8 +258,21 @@ impl<S: MapStore> Writer<S> {
             source: Box::new(source),
         })?;
         self.writes += 1;
-        if let Write::Destination { id, value } = write {
-            self.records.insert(*id, *value);
+        match write {
+            Write::Destination { id, value } => {
+                let before = self.records.insert(*id, *value).unwrap_or_default();
+                let changed = (before.upper, before.lower) != (value.upper, value.lower);
+                let added = value.flags & !before.flags & DESTINATION_AVAILABLE != 0;
+                if changed || (added && value.upper != 0) {
+                    self.unevaluated.insert(*id);
+                }
+            }
+            Write::Overload { id, .. } => {
+                self.unevaluated.remove(id);
+            }
+            Write::Lookups { value } => self.lookups = *value,
+            Write::Service { value, .. } => self.templates |= value.flags & SERVICE_PERSISTENT != 0,
+            _ => {}
         }
         Ok(())
     }

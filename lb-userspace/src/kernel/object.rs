@@ -257,6 +257,8 @@ mod tests {
             assert_eq!((shape.key_size as usize, shape.value_size as usize), (key, value), "{name}");
         };
         check("services", size_of::<layout::ServiceKey>(), size_of::<layout::Service>());
+        check("service_prefixes", 4 + size_of::<layout::ServicePrefix>(), size_of::<layout::Service>());
+        check("lookups", 4, 4);
         check("destination_slots", 4, size_of::<layout::DestinationSlot>());
         check("destinations", 4, size_of::<layout::Destination>());
         check("destination_load", 4, size_of::<layout::DestinationLoad>());

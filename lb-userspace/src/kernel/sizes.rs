@@ -72,6 +72,9 @@ impl Sizes {
     pub fn entries(&self, map: &str) -> Option<u32> {
         Some(match map {
             "services" => self.services,
+            // A trie takes memory only for what is in it, so that it needs no setting of its own. One more than there can
+            // be: before Linux 6.13 a full one refuses even to replace an entry.
+            "service_prefixes" => self.services + 1,
             // Ids count from 1, so that 0 can mean "none".
             "scheduler_state" | "service_retired" => self.services + 1,
             "destination_slots" => self.slots,
@@ -85,7 +88,7 @@ impl Sizes {
     /// The option that a map's size comes from.
     pub fn option(map: &str) -> Option<&'static str> {
         Some(match map {
-            "services" | "scheduler_state" | "service_retired" => "--max-services",
+            "services" | "service_prefixes" | "scheduler_state" | "service_retired" => "--max-services",
             "destination_slots" => "--max-slots",
             "destinations" | "destination_load" | "destination_traffic" | "sweep_recount" => "--max-destinations",
             "connections" => "--max-connections",
@@ -120,7 +123,15 @@ mod tests {
 
     #[test]
     fn every_map_with_a_size_names_its_option() {
-        for map in ["services", "scheduler_state", "destination_slots", "destinations", "connections", "settings"] {
+        for map in [
+            "services",
+            "service_prefixes",
+            "scheduler_state",
+            "destination_slots",
+            "destinations",
+            "connections",
+            "settings",
+        ] {
             assert_eq!(Sizes::default().entries(map).is_some(), Sizes::option(map).is_some(), "{map}");
         }
     }

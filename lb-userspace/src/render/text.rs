@@ -145,6 +145,7 @@ pub fn probes(rows: &[Probe]) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::datapath::{Scope, Thresholds};
     use crate::kernel::probe::Status;
 
     fn counters(connections: u64, in_packets: u64, out_packets: u64, in_bytes: u64, out_bytes: u64) -> Counters {
@@ -157,6 +158,7 @@ pub(crate) mod tests {
             port: 8080,
             forward: "Masq",
             weight,
+            thresholds: Thresholds::default(),
             active_connections: active,
             inactive_connections: 0,
             traffic,
@@ -172,6 +174,9 @@ pub(crate) mod tests {
                 port: 80,
                 scheduler: "sh",
                 scheduler_flags: vec!["sh-fallback", "sh-port"],
+                scope: Scope::Address,
+                persistence: None,
+                one_packet: false,
                 traffic,
                 destinations: vec![
                     destination("192.168.60.1", 1, 2, traffic),
@@ -184,6 +189,9 @@ pub(crate) mod tests {
                 port: 53,
                 scheduler: "rr",
                 scheduler_flags: vec![],
+                scope: Scope::Address,
+                persistence: None,
+                one_packet: false,
                 traffic: Counters::default(),
                 destinations: vec![destination("fd00:10:244:1234:5678:9abc:def0:1", 1, 0, Counters::default())],
             },
@@ -193,6 +201,9 @@ pub(crate) mod tests {
                 port: 9999,
                 scheduler: "wlc",
                 scheduler_flags: vec![],
+                scope: Scope::Address,
+                persistence: None,
+                one_packet: false,
                 traffic: Counters::default(),
                 destinations: vec![],
             },

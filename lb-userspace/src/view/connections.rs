@@ -55,7 +55,7 @@ fn packet_connections(tables: &impl Tables, now: Duration) -> Result<Vec<Connect
     let entries: HashMap<ConnectionKey, Connection> = tables.connections()?.into_iter().collect();
     let rows = entries.iter().filter_map(|(key, connection)| {
         let state = ConnectionState(connection.state);
-        if state.has(ConnectionState::REPLY) || state.has(ConnectionState::CLOSING) {
+        if key.kind != KEY_PACKET || state.has(ConnectionState::REPLY) || state.has(ConnectionState::CLOSING) {
             return None;
         }
         let reply = entries.get(&reply_key(key, connection));

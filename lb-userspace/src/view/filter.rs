@@ -3,8 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use lb_common::address::Protocol;
-use lb_common::layout::{SERVICE_BY_ADDRESS, ServiceKey};
+use lb_common::address::{Address, Protocol};
+
+use crate::datapath::{Scope, Virtual};
 
 /// `[tcp/|udp/|sctp/]ADDRESS[:PORT]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,10 +17,11 @@ pub struct Filter {
 
 impl Filter {
     /// True for a service that is asked for.
-    pub fn matches(&self, key: &ServiceKey) -> bool {
-        self.protocol.is_none_or(|protocol| key.protocol == protocol as u8)
-            && self.port.is_none_or(|port| key.port.number() == port)
-            && key.address == self.address.into()
+    pub fn matches(&self, service: &Virtual) -> bool {
+        !matches!(service.scope, Scope::Mark(_))
+            && self.protocol.is_none_or(|protocol| service.protocol == protocol)
+            && self.port.is_none_or(|port| service.port == port)
+            && Address::from(service.address) == self.address.into()
     }
 }
 
@@ -52,18 +54,11 @@ impl FromStr for Filter {
 
 #[cfg(test)]
 mod tests {
-    use lb_common::address::Port;
-
     use super::*;
+    use crate::datapath::Frontend;
 
-    fn key(protocol: Protocol, address: &str, port: u16) -> ServiceKey {
-        let address: IpAddr = address.parse().unwrap();
-        ServiceKey {
-            address: address.into(),
-            port: Port::new(port),
-            protocol: protocol as u8,
-            kind: SERVICE_BY_ADDRESS,
-        }
+    fn key(protocol: Protocol, address: &str, port: u16) -> Virtual {
+        Virtual::from(&Frontend::new(address.parse().unwrap(), port, protocol))
     }
 
     #[test]
@@ -77,6 +72,14 @@ mod tests {
         }
         assert!("[fd00::1]:53".parse::<Filter>().unwrap().matches(&key(Protocol::Udp, "fd00::1", 53)));
         assert!("fd00::1".parse::<Filter>().unwrap().matches(&key(Protocol::Udp, "fd00::1", 53)));
+    }
+
+    #[test]
+    fn no_address_is_a_mark() {
+        let frontend = Frontend { scope: Scope::Mark(7), ..Frontend::new([0; 4].into(), 0, Protocol::Tcp) };
+        for text in ["0.0.0.7", "0.0.0.0", "0.0.0.0:0"] {
+            assert!(!text.parse::<Filter>().unwrap().matches(&Virtual::from(&frontend)), "{text}");
+        }
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub fn maps(pins: &Pins) -> Result<Vec<MapRow>> {
 /// Entries in use. Of the maps that only BPF reads, none are counted.
 struct Used {
     services: u64,
+    prefixes: u64,
     destinations: u64,
     slots: u64,
     connections: u64,
@@ -68,10 +69,13 @@ struct Used {
 impl Used {
     fn count(tables: &Pinned) -> Result<Self> {
         let services = tables.services()?;
+        let prefixes = tables.prefixes()?;
+        let entries = services.iter().map(|(_, service)| service).chain(prefixes.iter().map(|(_, service)| service));
         Ok(Self {
             services: services.len() as u64,
+            prefixes: prefixes.len() as u64,
             destinations: tables.destinations()?.len() as u64,
-            slots: services.iter().map(|(_, service)| slots(service)).sum(),
+            slots: entries.map(slots).sum(),
             connections: tables.connections()?.len() as u64,
             sockets: tables.sockets()?.len() as u64,
             socket_flows: tables.socket_flows()?.len() as u64,
@@ -80,7 +84,9 @@ impl Used {
 
     fn of(&self, map: &str) -> Option<u64> {
         Some(match map {
-            "services" | "scheduler_state" | "service_retired" => self.services,
+            "services" => self.services,
+            "service_prefixes" => self.prefixes,
+            "scheduler_state" | "service_retired" => self.services + self.prefixes,
             "destinations" | "destination_load" | "destination_traffic" => self.destinations,
             "destination_slots" => self.slots,
             "connections" => self.connections,
@@ -99,6 +105,7 @@ fn type_name(map_type: MapType) -> String {
     match map_type {
         MapType::Hash => "hash".to_owned(),
         MapType::LruHash => "lru_hash".to_owned(),
+        MapType::LpmTrie => "lpm_trie".to_owned(),
         MapType::Array => "array".to_owned(),
         MapType::PerCpuArray => "percpu_array".to_owned(),
         other => format!("{other:?}").to_lowercase(),

@@ -3,19 +3,22 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, PerCpuArray};
 use lb_common::layout::{
-    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Settings,
-    SocketConnection, SocketFlow, SocketFlowKey, Traffic, VERSION,
+    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, ServicePrefix,
+    Settings, SocketConnection, SocketFlow, SocketFlowKey, Traffic, VERSION,
 };
 
 use super::tables::Tables;
+use crate::datapath::PrefixKey;
 use crate::kernel::pins::Pins;
 use crate::kernel::raw::Raw;
 
 /// Pinned maps, opened.
 pub struct Pinned {
     services: HashMap<MapData, Raw<ServiceKey>, Raw<Service>>,
+    prefixes: LpmTrie<MapData, Raw<ServicePrefix>, Raw<Service>>,
     service_capacity: u32,
     slots: Array<MapData, Raw<DestinationSlot>>,
     destinations: Array<MapData, Raw<Destination>>,
@@ -38,6 +41,7 @@ impl Pinned {
         let settings = open::<Array<_, _>>(pins, "settings")?;
         let opened = Self {
             services: open(pins, "services")?,
+            prefixes: open(pins, "service_prefixes")?,
             service_capacity: info(&pins.map("services"))?.max_entries(),
             slots: open(pins, "destination_slots")?,
             destinations: open(pins, "destinations")?,
@@ -105,6 +109,23 @@ impl Tables for Pinned {
             Ok(service) => Ok(Some(service.0)),
             Err(MapError::KeyNotFound) => Ok(None),
             Err(error) => Err(error).context("cannot read the map `services`"),
+        }
+    }
+
+    fn prefixes(&self) -> Result<Vec<(PrefixKey, Service)>> {
+        let entries = self.prefixes.iter().filter_map(|entry| match entry {
+            Ok((key, value)) => Some(Ok((PrefixKey { length: key.prefix_len(), prefix: key.data().0 }, value.0))),
+            Err(MapError::KeyNotFound) => None,
+            Err(error) => Some(Err(error)),
+        });
+        entries.collect::<Result<_, _>>().context("cannot read the map `service_prefixes`")
+    }
+
+    fn prefix(&self, key: &PrefixKey) -> Result<Option<Service>> {
+        match self.prefixes.get(&Key::new(key.length, Raw(key.prefix)), 0) {
+            Ok(service) => Ok(Some(service.0)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(error).context("cannot read the map `service_prefixes`"),
         }
     }
 

@@ -5,26 +5,36 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use lb_common::address::Protocol;
-use lb_common::layout::{SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, Service, ServiceKey, Traffic};
+use lb_common::layout::{SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_ONE_PACKET, Service, Traffic};
 use lb_common::scheduler::Scheduler;
 use serde::Serialize;
 
 use super::filter::Filter;
 use super::tables::Tables;
+use crate::datapath::{Frontend, Key, Persistence, Scope, Thresholds, Virtual, entry};
 
 /// A virtual service.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ServiceRow {
-    /// `TCP`, `UDP` or `SCTP`.
+    /// `TCP`, `UDP` or `SCTP`; by mark `FWM`.
     pub protocol: &'static str,
-    /// Virtual address.
+    /// Virtual address; a network's first; by mark the family's unspecified address.
     pub address: IpAddr,
-    /// Virtual port.
+    /// Virtual port; 0 for every port.
     pub port: u16,
+    /// Whether it is one address, a network or a firewall mark.
+    #[serde(skip)]
+    pub scope: Scope,
     /// Scheduler, as `ipvsadm` names it.
     pub scheduler: &'static str,
     /// Scheduler flags, as `ipvsadm` names them.
     pub scheduler_flags: Vec<&'static str>,
+    /// Whether clients keep their server, and for how long.
+    #[serde(skip)]
+    pub persistence: Option<Persistence>,
+    /// Each datagram is scheduled for itself.
+    #[serde(skip)]
+    pub one_packet: bool,
     /// Traffic of the destinations below, and from [`with_totals`] also of those that were removed since.
     pub traffic: Counters,
     /// Real servers, by address and port.
@@ -42,12 +52,26 @@ pub struct DestinationRow {
     pub forward: &'static str,
     /// Weight.
     pub weight: i32,
+    /// How many connections it takes.
+    #[serde(skip)]
+    pub thresholds: Thresholds,
     /// Active connections.
     pub active_connections: u32,
     /// Inactive connections.
     pub inactive_connections: u32,
     /// Traffic.
     pub traffic: Counters,
+}
+
+impl ServiceRow {
+    /// What packets match. `None` for an entry that no agent of this version makes.
+    pub fn frontend(&self) -> Option<Frontend> {
+        let protocol = match self.scope {
+            Scope::Mark(_) => Protocol::Tcp,
+            _ => Protocol::ALL.into_iter().find(|protocol| protocol.name() == self.protocol)?,
+        };
+        Some(Frontend { address: self.address, port: self.port, protocol, scope: self.scope })
+    }
 }
 
 /// Traffic, as totals or per second.
@@ -119,19 +143,24 @@ pub fn with_totals(tables: &impl Tables, filter: Option<&Filter>) -> Result<Vec<
 type Members = HashMap<u32, Vec<u32>>;
 
 fn rows(tables: &impl Tables, filter: Option<&Filter>, members: Option<&Members>) -> Result<Vec<ServiceRow>> {
+    let services = tables.services()?.into_iter().map(|(key, value)| (Key::Service(key), value));
+    let prefixes = tables.prefixes()?.into_iter().map(|(key, value)| (Key::Prefix(key), value));
     let mut rows = Vec::new();
-    for (key, service) in tables.services()? {
-        if filter.is_none_or(|filter| filter.matches(&key)) {
-            rows.extend(row(tables, &key, service, members)?);
+    for (key, entry) in services.chain(prefixes) {
+        // What no service has as its key is found by no packet, and the agent deletes it.
+        let Some(service) = Virtual::from_key(&key) else { continue };
+        if filter.is_none_or(|filter| filter.matches(&service)) {
+            rows.extend(row(tables, &key, &service, entry, members)?);
         }
     }
     let protocol = |row: &ServiceRow| Protocol::ALL.iter().position(|protocol| protocol.name() == row.protocol);
     rows.sort_by(|a, b| {
-        (a.address.is_ipv6(), protocol(a), a.address, a.port).cmp(&(
+        (a.address.is_ipv6(), protocol(a), a.address, a.port, a.scope).cmp(&(
             b.address.is_ipv6(),
             protocol(b),
             b.address,
             b.port,
+            b.scope,
         ))
     });
     Ok(rows)
@@ -144,14 +173,19 @@ const ATTEMPTS: usize = 5;
 /// the service is looked at again after it.
 fn row(
     tables: &impl Tables,
-    key: &ServiceKey,
+    key: &Key,
+    virtual_service: &Virtual,
     mut service: Service,
     members: Option<&Members>,
 ) -> Result<Option<ServiceRow>> {
     let mut destinations = Vec::new();
     for _ in 0..ATTEMPTS {
         destinations = destination_rows(tables, &service)?;
-        match tables.service(key)? {
+        let now = match key {
+            Key::Service(key) => tables.service(key)?,
+            Key::Prefix(key) => tables.prefix(key)?.filter(|now| now.id == service.id),
+        };
+        match now {
             None => return Ok(None),
             Some(now) if now == service => break,
             Some(now) => service = now,
@@ -162,10 +196,14 @@ fn row(
         let set: HashSet<u32> = destinations.iter().map(|(id, _)| *id).collect();
         traffic = traffic.plus(removed_traffic(tables, service.id, members, &set)?);
     }
+    let Virtual { address, port, protocol, scope } = *virtual_service;
     Ok(Some(ServiceRow {
-        protocol: Protocol::from_number(key.protocol).map_or("?", Protocol::name),
-        address: key.address.into(),
-        port: key.port.number(),
+        protocol: if matches!(scope, Scope::Mark(_)) { "FWM" } else { protocol.name() },
+        address,
+        port,
+        scope,
+        persistence: entry::persistence(&service, address.is_ipv4()),
+        one_packet: service.flags & SERVICE_ONE_PACKET != 0,
         scheduler: Scheduler::from_number(service.scheduler).map_or("?", Scheduler::name),
         scheduler_flags: flags(&service),
         traffic,
@@ -197,6 +235,7 @@ fn destination_rows(tables: &impl Tables, service: &Service) -> Result<Vec<(u32,
             port: destination.port.number(),
             forward: "Masq",
             weight: slot.weight,
+            thresholds: Thresholds { upper: destination.upper, lower: destination.lower },
             active_connections: load.active(),
             inactive_connections: load.inactive(),
             traffic: tables.traffic(slot.destination)?.into(),
@@ -220,9 +259,8 @@ pub fn rates(before: &[ServiceRow], after: Vec<ServiceRow>, seconds: f64) -> Vec
     after
         .into_iter()
         .map(|mut service| {
-            let old = before
-                .iter()
-                .find(|old| (old.protocol, old.address, old.port) == (service.protocol, service.address, service.port));
+            let key = |row: &ServiceRow| (row.protocol, row.address, row.port, row.scope);
+            let old = before.iter().find(|old| key(old) == key(&service));
             for destination in &mut service.destinations {
                 let old = old.and_then(|service| {
                     service
@@ -240,6 +278,8 @@ pub fn rates(before: &[ServiceRow], after: Vec<ServiceRow>, seconds: f64) -> Vec
         .collect()
 }
 
+#[cfg(test)]
+mod scopes;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,6 @@
 //! The maps as observers read them.
 
+use crate::datapath::PrefixKey;
 use anyhow::Result;
 use lb_common::layout::{
     Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Settings,
@@ -12,6 +13,10 @@ pub trait Tables {
     fn services(&self) -> Result<Vec<(ServiceKey, Service)>>;
     /// One virtual service.
     fn service(&self, key: &ServiceKey) -> Result<Option<Service>>;
+    /// All virtual services that are whole networks, in no order.
+    fn prefixes(&self) -> Result<Vec<(PrefixKey, Service)>>;
+    /// One of them. If it is gone, a wider network's may stand for it.
+    fn prefix(&self, key: &PrefixKey) -> Result<Option<Service>>;
     /// How many services there can be.
     fn service_capacity(&self) -> u32;
     /// A place in a destination set.

@@ -6,18 +6,21 @@ use std::net::IpAddr;
 use anyhow::Result;
 use lb_common::address::{Port, Protocol};
 use lb_common::layout::{
-    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, SERVICE_BY_ADDRESS, Service, ServiceKey,
-    Settings, SocketConnection, SocketFlow, SocketFlowKey, Traffic,
+    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Settings,
+    SocketConnection, SocketFlow, SocketFlowKey, Traffic,
 };
 use lb_common::scheduler::Scheduler;
 
 use super::tables::Tables;
+use crate::datapath::{Frontend, Key, PrefixKey, Virtual};
 
 /// Maps in memory.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// `services`.
     pub services: Vec<(ServiceKey, Service)>,
+    /// `service_prefixes`.
+    pub prefixes: Vec<(PrefixKey, Service)>,
     /// `destination_slots`.
     pub slots: Vec<DestinationSlot>,
     /// `destinations`, from id 1.
@@ -48,7 +51,12 @@ impl Memory {
         scheduler: Scheduler,
         destinations: &[(&str, i32)],
     ) -> Vec<u32> {
-        let id = self.services.len() as u32 + 1;
+        self.add(&Frontend::new(address.parse().unwrap(), port, protocol), scheduler, destinations)
+    }
+
+    /// The same for any frontend.
+    pub fn add(&mut self, frontend: &Frontend, scheduler: Scheduler, destinations: &[(&str, i32)]) -> Vec<u32> {
+        let id = (self.services.len() + self.prefixes.len()) as u32 + 1;
         let set_base = self.slots.len() as u32;
         let mut ids = Vec::new();
         for (address, weight) in destinations {
@@ -63,16 +71,12 @@ impl Memory {
             ids.push(self.destinations.len() as u32);
             self.slots.push(DestinationSlot { destination: self.destinations.len() as u32, weight: *weight });
         }
-        let address: IpAddr = address.parse().unwrap();
-        let key = ServiceKey {
-            address: address.into(),
-            port: Port::new(port),
-            protocol: protocol as u8,
-            kind: SERVICE_BY_ADDRESS,
-        };
         let service =
             Service { id, scheduler: scheduler as u8, set_base, set_length: ids.len() as u32, ..Service::default() };
-        self.services.push((key, service));
+        match Virtual::from(frontend).key() {
+            Key::Service(key) => self.services.push((key, service)),
+            Key::Prefix(key) => self.prefixes.push((key, service)),
+        }
         ids
     }
 }
@@ -83,6 +87,12 @@ impl Tables for Memory {
     }
     fn service(&self, key: &ServiceKey) -> Result<Option<Service>> {
         Ok(self.services.iter().find(|(known, _)| known == key).map(|(_, service)| *service))
+    }
+    fn prefixes(&self) -> Result<Vec<(PrefixKey, Service)>> {
+        Ok(self.prefixes.clone())
+    }
+    fn prefix(&self, key: &PrefixKey) -> Result<Option<Service>> {
+        Ok(self.prefixes.iter().find(|(known, _)| known == key).map(|(_, service)| *service))
     }
     fn service_capacity(&self) -> u32 {
         4096

@@ -11,7 +11,7 @@ pub const OBJECT_VARIABLE: &str = "BPVS_BPF_OBJECT";
 /// Entries of the maps. Small by default, so that many tests can hold a datapath of their own at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// `services`.
+    /// `services` and `service_prefixes`.
     pub services: u32,
     /// `scheduler_state`: the highest service id is one less.
     pub service_ids: u32,
@@ -66,6 +66,7 @@ pub fn open(sizes: &Sizes) -> Result<Ebpf> {
     let mut loader = EbpfLoader::new();
     loader
         .map_max_entries("services", sizes.services)
+        .map_max_entries("service_prefixes", sizes.services)
         .map_max_entries("scheduler_state", sizes.service_ids)
         .map_max_entries("destination_slots", sizes.slots)
         .map_max_entries("connections", sizes.connections)

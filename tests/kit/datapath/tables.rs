@@ -75,7 +75,11 @@ pub(super) fn pin_all(object: &Ebpf, folder: &std::path::Path) -> Result<Vec<Str
     // The compiler's constants are a map too, with a name that no pin can have.
     for (name, map) in object.maps().filter(|(name, _)| !name.starts_with('.')) {
         let data = match map {
-            Map::Array(data) | Map::HashMap(data) | Map::LruHashMap(data) | Map::PerCpuArray(data) => data,
+            Map::Array(data)
+            | Map::HashMap(data)
+            | Map::LpmTrie(data)
+            | Map::LruHashMap(data)
+            | Map::PerCpuArray(data) => data,
             _ => anyhow::bail!("map `{name}` is of a type that this kit does not know: add it"),
         };
         let path = folder.join(name);

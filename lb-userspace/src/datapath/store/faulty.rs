@@ -1,8 +1,10 @@
 //! A store that fails on purpose, to show what the writer does when the kernel says no.
 
+use std::{collections::HashMap, time::Duration};
+
 use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
 
-use super::{Capacity, MapStore, StoreError, names};
+use super::{Capacity, MapStore, PrefixKey, StoreError, names};
 
 /// Which operations fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,6 +115,29 @@ impl<S: MapStore> MapStore for FaultyStore<S> {
         self.inner.delete_service(key)
     }
 
+    fn prefixes(&self) -> Result<Vec<(PrefixKey, Service)>, StoreError> {
+        self.inner.prefixes()
+    }
+
+    fn set_prefix(&mut self, key: &PrefixKey, value: &Service) -> Result<(), StoreError> {
+        self.attempt(names::PREFIXES, "update")?;
+        self.inner.set_prefix(key, value)
+    }
+
+    fn delete_prefix(&mut self, key: &PrefixKey) -> Result<(), StoreError> {
+        self.attempt(names::PREFIXES, "delete")?;
+        self.inner.delete_prefix(key)
+    }
+
+    fn lookups(&self) -> Result<u32, StoreError> {
+        self.inner.lookups()
+    }
+
+    fn set_lookups(&mut self, value: u32) -> Result<(), StoreError> {
+        self.attempt(names::LOOKUPS, "update")?;
+        self.inner.set_lookups(value)
+    }
+
     fn slots(&self, base: u32, length: u32) -> Result<Vec<DestinationSlot>, StoreError> {
         self.inner.slots(base, length)
     }
@@ -138,6 +163,15 @@ impl<S: MapStore> MapStore for FaultyStore<S> {
     fn reset_load(&mut self, id: u32) -> Result<(), StoreError> {
         self.attempt(names::LOAD, "reset")?;
         self.inner.reset_load(id)
+    }
+
+    fn exchange_connections(&mut self, id: u32, current: u64, new: u64) -> Result<Result<(), u64>, StoreError> {
+        self.attempt(names::LOAD, "exchange")?;
+        self.inner.exchange_connections(id, current, new)
+    }
+
+    fn templates(&self) -> Result<HashMap<u32, Duration>, StoreError> {
+        self.inner.templates()
     }
 
     fn traffic(&self, id: u32) -> Result<Traffic, StoreError> {

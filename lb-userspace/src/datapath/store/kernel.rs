@@ -1,21 +1,32 @@
-//! The maps in the kernel: `services` by system calls, the arrays through shared memory.
+//! The maps in the kernel: `services` and `service_prefixes` by system calls, the arrays through shared memory.
 //!
 //! Values are written into the mapped arrays before `services` publishes them. That order holds for packets too: the
-//! stores are atomics that no compiler moves across the system call, the kernel links a hash element in with release
-//! ordering, and a program finds slots and destinations only through what it read from that element.
+//! stores are atomics that no compiler moves across the system call, the kernel links an element of a hash or a trie in
+//! with release ordering, and a program finds slots and destinations only through what it read from that element.
 
 use std::{
-    fmt,
+    collections, fmt,
     os::fd::AsFd,
-    path::Path,
     sync::atomic::Ordering::{AcqRel, Acquire, Release},
+    time::Duration,
 };
 
-use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues};
+use aya::maps::{
+    Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues,
+    lpm_trie::{Key as TrieKey, LpmTrie},
+};
 use bytemuck::Zeroable;
-use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
+use lb_common::layout::{
+    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, KEY_TEMPLATE, Service, ServiceKey,
+    ServicePrefix, Traffic,
+};
 
-use super::{Capacity, MapStore, StoreError, check, mapping::MappedArray, names};
+use super::{Capacity, MapStore, PrefixKey, StoreError, check, mapping::MappedArray, names};
+use crate::kernel::namespace::monotonic_now;
+
+mod maps;
+
+pub use maps::KernelMaps;
 
 /// Gives a type of `lb-common` to aya. Both crates mean the same by `Pod`, but each has a trait of its own.
 #[derive(Clone, Copy)]
@@ -26,77 +37,12 @@ struct Plain<T>(T);
 // for; the wrapper is transparent.
 unsafe impl<T: bytemuck::Pod> aya::Pod for Plain<T> {}
 
-/// The maps that the store needs, by name.
-#[derive(Debug)]
-pub struct KernelMaps {
-    /// Map `services`.
-    pub services: MapData,
-    /// Map `destination_slots`.
-    pub slots: MapData,
-    /// Map `destinations`.
-    pub destinations: MapData,
-    /// Map `destination_load`.
-    pub load: MapData,
-    /// Map `destination_traffic`.
-    pub traffic: MapData,
-    /// Map `service_retired`.
-    pub retired: MapData,
-    /// Map `scheduler_state`.
-    pub words: MapData,
-}
-
-impl KernelMaps {
-    /// The maps that `find` returns for each name.
-    ///
-    /// # Errors
-    /// The first error of `find`.
-    pub fn find<E>(mut find: impl FnMut(&'static str) -> Result<MapData, E>) -> Result<Self, E> {
-        Ok(Self {
-            services: find(names::SERVICES)?,
-            slots: find(names::SLOTS)?,
-            destinations: find(names::DESTINATIONS)?,
-            load: find(names::LOAD)?,
-            traffic: find(names::TRAFFIC)?,
-            retired: find(names::RETIRED)?,
-            words: find(names::WORDS)?,
-        })
-    }
-
-    /// The maps pinned by their names in a folder of a BPF file system.
-    ///
-    /// # Errors
-    /// A pin that is missing or may not be opened.
-    pub fn pinned(folder: &Path) -> Result<Self, StoreError> {
-        Self::find(|map| {
-            MapData::from_pin(folder.join(map)).map_err(|source| StoreError::Kernel {
-                map,
-                operation: "open pin",
-                source,
-            })
-        })
-    }
-
-    /// Second handles to the maps of a loaded object, which keeps its own.
-    ///
-    /// # Errors
-    /// A map that the object lacks, or that is of another type than expected.
-    pub fn of(object: &aya::Ebpf) -> Result<Self, StoreError> {
-        Self::find(|map| {
-            let data = match object.map(map) {
-                Some(Map::HashMap(data) | Map::Array(data) | Map::PerCpuArray(data)) => data,
-                Some(_) => return Err(unusable(map, "it is of another type than expected".to_owned())),
-                None => return Err(unusable(map, "the BPF object does not have it".to_owned())),
-            };
-            let kernel = |source| StoreError::Kernel { map, operation: "duplicate descriptor", source };
-            let fd = data.fd().as_fd().try_clone_to_owned().map_err(|error| kernel(MapError::IoError(error)))?;
-            MapData::from_fd(fd).map_err(kernel)
-        })
-    }
-}
-
 /// Maps in the kernel.
 pub struct KernelStore {
     services: HashMap<MapData, Plain<ServiceKey>, Plain<Service>>,
+    prefixes: LpmTrie<MapData, Plain<ServicePrefix>, Plain<Service>>,
+    lookups: Array<MapData, u32>,
+    connections: HashMap<MapData, Plain<ConnectionKey>, Plain<Connection>>,
     traffic: PerCpuArray<MapData, Plain<Traffic>>,
     slots: MappedArray,
     destinations: MappedArray,
@@ -119,20 +65,17 @@ impl KernelStore {
     /// # Errors
     /// A map of another type or size than expected, or one that cannot be mapped.
     pub fn new(maps: KernelMaps) -> Result<Self, StoreError> {
-        let kernel = |map, operation| move |source| StoreError::Kernel { map, operation, source };
         let slots = mapped::<DestinationSlot>(names::SLOTS, &maps.slots)?;
         let destinations = mapped::<Destination>(names::DESTINATIONS, &maps.destinations)?;
         let load = mapped::<DestinationLoad>(names::LOAD, &maps.load)?;
         let retired = mapped::<Traffic>(names::RETIRED, &maps.retired)?;
         let words = mapped::<u64>(names::WORDS, &maps.words)?;
         let services = entries(names::SERVICES, &maps.services)?;
-        let services_map =
-            HashMap::try_from(Map::from_map_data(maps.services).map_err(kernel(names::SERVICES, "open"))?)
-                .map_err(kernel(names::SERVICES, "check of its type and sizes"))?;
-        let traffic = PerCpuArray::try_from(Map::from_map_data(maps.traffic).map_err(kernel(names::TRAFFIC, "open"))?)
-            .map_err(kernel(names::TRAFFIC, "check of its type and sizes"))?;
+        let prefixes = entries(names::PREFIXES, &maps.prefixes)?;
+        let traffic: PerCpuArray<_, _> = typed(names::TRAFFIC, maps.traffic)?;
         let capacity = Capacity {
             services,
+            prefixes,
             service_ids: words.entries().min(retired.entries()),
             destinations: destinations.entries().min(load.entries()).min(traffic.len()),
             slots: slots.entries(),
@@ -140,12 +83,57 @@ impl KernelStore {
         let cpus = aya::util::nr_cpus().map_err(|(file, error)| {
             unusable(names::TRAFFIC, format!("the CPUs cannot be counted from {file}: {error}"))
         })?;
-        Ok(Self { services: services_map, traffic, slots, destinations, load, retired, words, capacity, cpus })
+        Ok(Self {
+            services: typed(names::SERVICES, maps.services)?,
+            prefixes: typed(names::PREFIXES, maps.prefixes)?,
+            lookups: typed(names::LOOKUPS, maps.lookups)?,
+            connections: typed(names::CONNECTIONS, maps.connections)?,
+            traffic,
+            slots,
+            destinations,
+            load,
+            retired,
+            words,
+            capacity,
+            cpus,
+        })
     }
 }
 
 fn unusable(map: &'static str, problem: String) -> StoreError {
     StoreError::Unusable { map, problem }
+}
+
+/// A map as the type that it should have.
+fn typed<M: TryFrom<Map, Error = MapError>>(map: &'static str, data: MapData) -> Result<M, StoreError> {
+    let kernel = |operation| move |source| StoreError::Kernel { map, operation, source };
+    let opened = Map::from_map_data(data).map_err(kernel("open"))?;
+    M::try_from(opened).map_err(kernel("check of its type and sizes"))
+}
+
+/// The outcome of an update of an entry.
+fn updated(map: &'static str, capacity: u32, outcome: Result<(), MapError>) -> Result<(), StoreError> {
+    // A hash map is full with E2BIG, a trie with ENOSPC.
+    const FULL: [i32; 2] = [nix::libc::E2BIG, nix::libc::ENOSPC];
+    outcome.map_err(|source| match &source {
+        MapError::SyscallError(error) if error.io_error.raw_os_error().is_some_and(|code| FULL.contains(&code)) => {
+            StoreError::Full { map, capacity }
+        }
+        _ => StoreError::Kernel { map, operation: "update", source },
+    })
+}
+
+/// The outcome of a deletion: what is not there is deleted already.
+fn deleted(map: &'static str, outcome: Result<(), MapError>) -> Result<(), StoreError> {
+    match outcome {
+        Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+        Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(nix::libc::ENOENT) => Ok(()),
+        Err(source) => Err(StoreError::Kernel { map, operation: "delete", source }),
+    }
+}
+
+fn trie_key(key: &PrefixKey) -> TrieKey<Plain<ServicePrefix>> {
+    TrieKey::new(key.length, Plain(key.prefix))
 }
 
 fn entries(map: &'static str, data: &MapData) -> Result<u32, StoreError> {
@@ -172,26 +160,35 @@ fn mapped<T: bytemuck::Pod>(map: &'static str, data: &MapData) -> Result<MappedA
     })
 }
 
-/// Reads a value in words of eight bytes. Each word is read at once; a value of several is whole only if nobody
+/// Reads a value in words of eight bytes, and one of four where its size asks for it. Each word is read at once; a value of several is whole only if nobody
 /// writes meanwhile, and the writer is the only one that does.
 fn read<T: bytemuck::Pod>(map: &'static str, array: &MappedArray, index: u32) -> Result<T, StoreError> {
     check(map, index, 1, array.entries())?;
     let mut value = T::zeroed();
-    for (number, bytes) in bytemuck::bytes_of_mut(&mut value).chunks_exact_mut(8).enumerate() {
+    let (words, rest) = bytemuck::bytes_of_mut(&mut value).as_chunks_mut::<8>();
+    let end = words.len() * 8;
+    for (number, bytes) in words.iter_mut().enumerate() {
         if let Some(word) = array.u64(index, number * 8) {
-            bytes.copy_from_slice(&word.load(Acquire).to_ne_bytes());
+            *bytes = word.load(Acquire).to_ne_bytes();
         }
+    }
+    if let (Ok(bytes), Some(word)) = (<&mut [u8; 4]>::try_from(rest), array.u32(index, end)) {
+        *bytes = word.load(Acquire).to_ne_bytes();
     }
     Ok(value)
 }
 
-/// Writes a value in words of eight bytes.
+/// Writes a value in the same words.
 fn write<T: bytemuck::Pod>(map: &'static str, array: &MappedArray, index: u32, value: &T) -> Result<(), StoreError> {
     check(map, index, 1, array.entries())?;
-    for (number, bytes) in bytemuck::bytes_of(value).chunks_exact(8).enumerate() {
+    let (words, rest) = bytemuck::bytes_of(value).as_chunks::<8>();
+    for (number, bytes) in words.iter().enumerate() {
         if let Some(word) = array.u64(index, number * 8) {
-            word.store(bytemuck::pod_read_unaligned(bytes), Release);
+            word.store(u64::from_ne_bytes(*bytes), Release);
         }
+    }
+    if let (Ok(bytes), Some(word)) = (<[u8; 4]>::try_from(rest), array.u32(index, words.len() * 8)) {
+        word.store(u32::from_ne_bytes(bytes), Release);
     }
     Ok(())
 }
@@ -211,20 +208,39 @@ impl MapStore for KernelStore {
     }
 
     fn set_service(&mut self, key: &ServiceKey, value: &Service) -> Result<(), StoreError> {
-        self.services.insert(Plain(*key), Plain(*value), 0).map_err(|source| match &source {
-            MapError::SyscallError(error) if error.io_error.raw_os_error() == Some(nix::libc::E2BIG) => {
-                StoreError::Full { map: names::SERVICES, capacity: self.capacity.services }
-            }
-            _ => StoreError::Kernel { map: names::SERVICES, operation: "update", source },
-        })
+        let outcome = self.services.insert(Plain(*key), Plain(*value), 0);
+        updated(names::SERVICES, self.capacity.services, outcome)
     }
 
     fn delete_service(&mut self, key: &ServiceKey) -> Result<(), StoreError> {
-        match self.services.remove(&Plain(*key)) {
-            Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
-            Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(nix::libc::ENOENT) => Ok(()),
-            Err(source) => Err(StoreError::Kernel { map: names::SERVICES, operation: "delete", source }),
-        }
+        deleted(names::SERVICES, self.services.remove(&Plain(*key)))
+    }
+
+    fn prefixes(&self) -> Result<Vec<(PrefixKey, Service)>, StoreError> {
+        let read = |entry: Result<(TrieKey<Plain<ServicePrefix>>, Plain<Service>), _>| {
+            entry.map(|(key, value)| (PrefixKey { length: key.prefix_len(), prefix: key.data().0 }, value.0))
+        };
+        let kernel = |source| StoreError::Kernel { map: names::PREFIXES, operation: "iterate", source };
+        self.prefixes.iter().map(read).collect::<Result<_, _>>().map_err(kernel)
+    }
+
+    fn set_prefix(&mut self, key: &PrefixKey, value: &Service) -> Result<(), StoreError> {
+        let outcome = self.prefixes.insert(&trie_key(key), Plain(*value), 0);
+        updated(names::PREFIXES, self.capacity.prefixes, outcome)
+    }
+
+    fn delete_prefix(&mut self, key: &PrefixKey) -> Result<(), StoreError> {
+        deleted(names::PREFIXES, self.prefixes.remove(&trie_key(key)))
+    }
+
+    fn lookups(&self) -> Result<u32, StoreError> {
+        let kernel = |source| StoreError::Kernel { map: names::LOOKUPS, operation: "read", source };
+        self.lookups.get(&0, 0).map_err(kernel)
+    }
+
+    fn set_lookups(&mut self, value: u32) -> Result<(), StoreError> {
+        let kernel = |source| StoreError::Kernel { map: names::LOOKUPS, operation: "update", source };
+        self.lookups.set(0, value, 0).map_err(kernel)
     }
 
     fn slots(&self, base: u32, length: u32) -> Result<Vec<DestinationSlot>, StoreError> {
@@ -260,6 +276,35 @@ impl MapStore for KernelStore {
             word.fetch_add(1, AcqRel);
         });
         Ok(())
+    }
+
+    fn exchange_connections(&mut self, id: u32, current: u64, new: u64) -> Result<Result<(), u64>, StoreError> {
+        check(names::LOAD, id, 1, self.load.entries())?;
+        let word = self.load.u64(id, std::mem::offset_of!(DestinationLoad, connections));
+        Ok(word.map_or(Ok(()), |word| word.compare_exchange(current, new, AcqRel, Acquire).map(|_| ())))
+    }
+
+    fn templates(&self) -> Result<collections::HashMap<u32, Duration>, StoreError> {
+        let kernel = |source| StoreError::Kernel { map: names::CONNECTIONS, operation: "iterate", source };
+        let now = monotonic_now();
+        let mut named = collections::HashMap::new();
+        for key in self.connections.keys() {
+            let key = key.map_err(kernel)?;
+            if key.0.kind != KEY_TEMPLATE {
+                continue;
+            }
+            match self.connections.get(&key, 0) {
+                Ok(template) => {
+                    let end =
+                        Duration::from_nanos(template.0.last_seen) + Duration::from_millis(template.0.timeout.into());
+                    let left = named.entry(template.0.server).or_insert(Duration::ZERO);
+                    *left = end.saturating_sub(now).max(*left);
+                }
+                Err(MapError::KeyNotFound) => {}
+                Err(source) => return Err(kernel(source)),
+            }
+        }
+        Ok(named)
     }
 
     fn traffic(&self, id: u32) -> Result<Traffic, StoreError> {

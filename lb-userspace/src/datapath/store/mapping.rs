@@ -18,6 +18,8 @@ pub(super) struct MappedArray {
     start: NonNull<c_void>,
     bytes: NonZeroUsize,
     value_size: usize,
+    /// From one value to the next: the kernel begins each at a multiple of 8 bytes.
+    stride: usize,
     entries: u32,
 }
 
@@ -28,10 +30,11 @@ unsafe impl Send for MappedArray {}
 unsafe impl Sync for MappedArray {}
 
 impl MappedArray {
-    /// Maps the array behind `map`, which must have `entries` values of `value_size` bytes, a multiple of 8.
+    /// Maps the array behind `map`, which must have `entries` values of `value_size` bytes, a multiple of 4.
     pub(super) fn new(map: BorrowedFd<'_>, value_size: usize, entries: u32) -> Result<Self, Errno> {
-        let bytes = value_size.checked_mul(entries as usize).and_then(NonZeroUsize::new).ok_or(Errno::EINVAL)?;
-        if !value_size.is_multiple_of(8) {
+        let stride = value_size.next_multiple_of(8);
+        let bytes = stride.checked_mul(entries as usize).and_then(NonZeroUsize::new).ok_or(Errno::EINVAL)?;
+        if !value_size.is_multiple_of(4) {
             return Err(Errno::EINVAL);
         }
         let fd = std::os::fd::AsRawFd::as_raw_fd(&map.as_fd());
@@ -44,7 +47,7 @@ impl MappedArray {
             return Err(Errno::last());
         }
         let start = NonNull::new(start).ok_or(Errno::ENOMEM)?;
-        Ok(Self { start, bytes, value_size, entries })
+        Ok(Self { start, bytes, value_size, stride, entries })
     }
 
     /// Number of values.
@@ -71,7 +74,7 @@ impl MappedArray {
     /// Where `size` bytes at `offset` of the value `index` are, from the start of the mapping.
     fn at(&self, index: u32, offset: usize, size: usize) -> Option<usize> {
         let inside = index < self.entries && offset.is_multiple_of(size) && offset + size <= self.value_size;
-        inside.then(|| index as usize * self.value_size + offset)
+        inside.then(|| index as usize * self.stride + offset)
     }
 }
 

@@ -1,16 +1,19 @@
 //! The maps in memory: for tests, and to try a plan without a kernel.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
 
-use super::{Capacity, MapStore, StoreError, check, names};
+use super::{Capacity, Key, MapStore, PrefixKey, StoreError, check, names};
 
 /// Maps that live in this process.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     capacity: Capacity,
     services: HashMap<ServiceKey, Service>,
+    prefixes: HashMap<PrefixKey, Service>,
+    lookups: u32,
+    templates: HashMap<u32, Duration>,
     slots: Vec<DestinationSlot>,
     destinations: Vec<Destination>,
     load: Vec<DestinationLoad>,
@@ -25,6 +28,9 @@ impl MemoryStore {
         Self {
             capacity,
             services: HashMap::new(),
+            prefixes: HashMap::new(),
+            lookups: 0,
+            templates: HashMap::new(),
             slots: vec![DestinationSlot::default(); capacity.slots as usize],
             destinations: vec![Destination::default(); capacity.destinations as usize],
             load: vec![DestinationLoad::default(); capacity.destinations as usize],
@@ -37,6 +43,22 @@ impl MemoryStore {
     /// Looks a service up as a packet does.
     pub fn service(&self, key: &ServiceKey) -> Option<Service> {
         self.services.get(key).copied()
+    }
+
+    /// The entry of any virtual service.
+    pub fn entry(&self, key: &Key) -> Option<Service> {
+        match key {
+            Key::Service(key) => self.service(key),
+            Key::Prefix(key) => self.prefixes.get(key).copied(),
+        }
+    }
+
+    /// Lets persistence templates name a destination for this long, as traffic would; `None` for no longer.
+    pub fn set_template(&mut self, destination: u32, left: Option<Duration>) {
+        match left {
+            Some(left) => self.templates.insert(destination, left),
+            None => self.templates.remove(&destination),
+        };
     }
 
     /// A destination's connection counts, to change as traffic would. `None` beyond the map.
@@ -73,6 +95,33 @@ impl MapStore for MemoryStore {
         Ok(())
     }
 
+    fn prefixes(&self) -> Result<Vec<(PrefixKey, Service)>, StoreError> {
+        Ok(self.prefixes.iter().map(|(key, value)| (*key, *value)).collect())
+    }
+
+    fn set_prefix(&mut self, key: &PrefixKey, value: &Service) -> Result<(), StoreError> {
+        let capacity = self.capacity.prefixes;
+        if self.prefixes.len() >= capacity as usize && !self.prefixes.contains_key(key) {
+            return Err(StoreError::Full { map: names::PREFIXES, capacity });
+        }
+        self.prefixes.insert(*key, *value);
+        Ok(())
+    }
+
+    fn delete_prefix(&mut self, key: &PrefixKey) -> Result<(), StoreError> {
+        self.prefixes.remove(key);
+        Ok(())
+    }
+
+    fn lookups(&self) -> Result<u32, StoreError> {
+        Ok(self.lookups)
+    }
+
+    fn set_lookups(&mut self, value: u32) -> Result<(), StoreError> {
+        self.lookups = value;
+        Ok(())
+    }
+
     fn slots(&self, base: u32, length: u32) -> Result<Vec<DestinationSlot>, StoreError> {
         check(names::SLOTS, base, length, self.capacity.slots)?;
         Ok(self.slots[base as usize..][..length as usize].to_vec())
@@ -105,6 +154,20 @@ impl MapStore for MemoryStore {
         let load = &mut self.load[id as usize];
         *load = DestinationLoad { changes: load.changes.wrapping_add(1), ..DestinationLoad::default() };
         Ok(())
+    }
+
+    fn exchange_connections(&mut self, id: u32, current: u64, new: u64) -> Result<Result<(), u64>, StoreError> {
+        check(names::LOAD, id, 1, self.capacity.destinations)?;
+        let connections = &mut self.load[id as usize].connections;
+        if *connections != current {
+            return Ok(Err(*connections));
+        }
+        *connections = new;
+        Ok(Ok(()))
+    }
+
+    fn templates(&self) -> Result<HashMap<u32, Duration>, StoreError> {
+        Ok(self.templates.clone())
     }
 
     fn traffic(&self, id: u32) -> Result<Traffic, StoreError> {

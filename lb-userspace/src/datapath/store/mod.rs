@@ -5,12 +5,20 @@ pub mod kernel;
 mod mapping;
 pub mod memory;
 
+use super::frontend::{Key, PrefixKey};
+
+use std::{collections::HashMap, time::Duration};
+
 use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
 
 /// Names of the maps as they are pinned and as messages call them.
 pub mod names {
     /// Virtual services by what packets match.
     pub const SERVICES: &str = "services";
+    /// Virtual services that are whole networks.
+    pub const PREFIXES: &str = "service_prefixes";
+    /// Which kinds of services there are to look for.
+    pub const LOOKUPS: &str = "lookups";
     /// Sets and tables.
     pub const SLOTS: &str = "destination_slots";
     /// Real servers by id.
@@ -23,6 +31,8 @@ pub mod names {
     pub const RETIRED: &str = "service_retired";
     /// rr's and wrr's place in the list by service id.
     pub const WORDS: &str = "scheduler_state";
+    /// Connections and persistence templates.
+    pub const CONNECTIONS: &str = "connections";
 }
 
 /// How many entries the maps have. Index 0 of arrays that are indexed by id is never used.
@@ -30,6 +40,8 @@ pub mod names {
 pub struct Capacity {
     /// Entries of `services`.
     pub services: u32,
+    /// Entries of `service_prefixes`.
+    pub prefixes: u32,
     /// Entries of `scheduler_state` and `service_retired`, whichever has fewer: the highest service id is one less.
     pub service_ids: u32,
     /// Entries of `destinations`, `destination_load` and `destination_traffic`, whichever has fewest.
@@ -89,8 +101,8 @@ pub enum StoreError {
 
 /// The maps as the writer needs them.
 ///
-/// A write that returns an error has had no effect. `scheduler_state` is changed by BPF at the same time, hence the
-/// compare-and-exchange; everything else that is written here is written by one writer only.
+/// A write that returns an error has had no effect. `scheduler_state` and the connection counts are changed by BPF at the
+/// same time, hence the compare-and-exchange; everything else that is written here is written by one writer only.
 pub trait MapStore {
     /// Sizes of the maps.
     fn capacity(&self) -> Capacity;
@@ -101,6 +113,39 @@ pub trait MapStore {
     fn set_service(&mut self, key: &ServiceKey, value: &Service) -> Result<(), StoreError>;
     /// Deletes an entry of `services`; an entry that is not there is deleted already.
     fn delete_service(&mut self, key: &ServiceKey) -> Result<(), StoreError>;
+
+    /// All of `service_prefixes`, in no order.
+    fn prefixes(&self) -> Result<Vec<(PrefixKey, Service)>, StoreError>;
+    /// Creates or replaces an entry of `service_prefixes`, atomically for packets.
+    fn set_prefix(&mut self, key: &PrefixKey, value: &Service) -> Result<(), StoreError>;
+    /// Deletes an entry of `service_prefixes`; an entry that is not there is deleted already.
+    fn delete_prefix(&mut self, key: &PrefixKey) -> Result<(), StoreError>;
+
+    /// Reads which kinds of services packets look for.
+    fn lookups(&self) -> Result<u32, StoreError>;
+    /// Writes it.
+    fn set_lookups(&mut self, value: u32) -> Result<(), StoreError>;
+
+    /// All virtual services, in no order.
+    fn entries(&self) -> Result<Vec<(Key, Service)>, StoreError> {
+        let services = self.services()?.into_iter().map(|(key, value)| (Key::Service(key), value));
+        let prefixes = self.prefixes()?.into_iter().map(|(key, value)| (Key::Prefix(key), value));
+        Ok(services.chain(prefixes).collect())
+    }
+    /// Creates or replaces the entry of a virtual service, atomically for packets.
+    fn set_entry(&mut self, key: &Key, value: &Service) -> Result<(), StoreError> {
+        match key {
+            Key::Service(key) => self.set_service(key, value),
+            Key::Prefix(key) => self.set_prefix(key, value),
+        }
+    }
+    /// Deletes the entry of a virtual service; one that is not there is deleted already.
+    fn delete_entry(&mut self, key: &Key) -> Result<(), StoreError> {
+        match key {
+            Key::Service(key) => self.delete_service(key),
+            Key::Prefix(key) => self.delete_prefix(key),
+        }
+    }
 
     /// Reads `length` slots from `base` on.
     fn slots(&self, base: u32, length: u32) -> Result<Vec<DestinationSlot>, StoreError>;
@@ -114,8 +159,12 @@ pub trait MapStore {
 
     /// Reads a destination's connection counts.
     fn load(&self, id: u32) -> Result<DestinationLoad, StoreError>;
-    /// Sets a destination's connection counts to 0, and counts that as a change.
+    /// Sets a destination's connection counts to 0, with its flag of overload, and counts that as a change.
     fn reset_load(&mut self, id: u32) -> Result<(), StoreError>;
+    /// Replaces [`DestinationLoad::connections`] if they are still `current`; otherwise `Err` with what they are now.
+    fn exchange_connections(&mut self, id: u32, current: u64, new: u64) -> Result<Result<(), u64>, StoreError>;
+    /// The destinations that persistence templates name, with how long the last one of each lasts. Reads all connections.
+    fn templates(&self) -> Result<HashMap<u32, Duration>, StoreError>;
     /// Reads a destination's traffic counters, summed over the CPUs.
     fn traffic(&self, id: u32) -> Result<Traffic, StoreError>;
     /// Sets a destination's traffic counters to 0 on every CPU.

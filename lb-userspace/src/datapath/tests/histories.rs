@@ -17,9 +17,10 @@ use super::{
             faulty::{Faults, FaultyStore},
             memory::MemoryStore,
         },
+        write::evaluated,
     },
     memory,
-    prefixes::any_plan,
+    prefixes::{any_plan, assert_evaluated},
     roomy, writer,
 };
 
@@ -40,7 +41,8 @@ fn unordered(store: &impl MapStore) -> Vec<(String, Vec<String>)> {
 /// No two published runs share a slot, and no slot of them dangles.
 fn assert_consistent(store: &MemoryStore) {
     let mut owner: BTreeMap<u32, u32> = BTreeMap::new();
-    for (_, entry) in store.services().unwrap() {
+    for (key, entry) in store.entries().unwrap() {
+        assert_eq!(key.lookups() & !store.lookups().unwrap(), 0, "{key:?} is looked for");
         for slot in (entry.set_base..entry.set_base + entry.set_length)
             .chain(entry.table_base..entry.table_base + entry.table_length)
         {
@@ -61,6 +63,7 @@ enum Step {
     Collect,
     Restart,
     Connect(u32),
+    Remember(u32, u64),
     Wait(u64),
 }
 
@@ -69,7 +72,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         4 => any_plan().prop_map(Step::Apply),
         1 => Just(Step::Collect),
         1 => Just(Step::Restart),
-        1 => (1u32..20).prop_map(Step::Connect),
+        2 => (1u32..20).prop_map(Step::Connect),
+        1 => (1u32..20, 0u64..300).prop_map(|(id, seconds)| Step::Remember(id, seconds)),
         1 => (0u64..200).prop_map(Step::Wait),
     ]
 }
@@ -93,8 +97,14 @@ proptest! {
                     prop_assert_eq!(faulty.findings(), &[]);
                 }
                 Step::Connect(id) => {
+                    // As the programs do: first the count, then the comparison.
+                    let record = faulty.store().destination(id).unwrap();
                     let load = faulty.store_mut().inner_mut().load_mut(id).unwrap();
                     load.connections ^= DestinationLoad::ONE_ACTIVE;
+                    load.connections = evaluated(load.connections, &record).unwrap_or(load.connections);
+                }
+                Step::Remember(id, seconds) => {
+                    faulty.store_mut().inner_mut().set_template(id, (seconds > 0).then_some(Duration::from_secs(seconds)));
                 }
                 Step::Wait(seconds) => now += Duration::from_secs(seconds),
             }
@@ -105,6 +115,7 @@ proptest! {
         assert_consistent(faulty.store().inner());
         prop_assert_eq!(faulty.apply(&last, now).unwrap().writes, 0);
 
+        assert_evaluated(faulty.store());
         let mut fresh = writer(roomy(ROOM));
         fresh.apply(&last, now).unwrap();
         prop_assert_eq!(unordered(faulty.store()), unordered(fresh.store()));
@@ -113,11 +124,14 @@ proptest! {
         prop_assert_eq!(restarted.findings(), &[]);
         prop_assert_eq!(restarted.apply(&last, now).unwrap().writes, 0);
 
-        // All connections end: nothing but what the plan names is left.
+        // All connections and templates end: nothing but what the plan names is left.
         let wanted: usize = last.services.values().map(|service| service.destinations.len()).sum();
         for id in 1..257 {
             faulty.store_mut().inner_mut().load_mut(id).unwrap().connections = 0;
+            faulty.store_mut().inner_mut().set_template(id, None);
         }
+        // What was said to be named for up to five minutes is looked at after them.
+        let now = now + Duration::from_secs(300);
         faulty.collect(now).unwrap();
         faulty.collect(now + TRASH_IDLE).unwrap();
         prop_assert_eq!((faulty.draining(), faulty.records.len()), (0, wanted));

@@ -14,13 +14,12 @@ use super::{
     super::{
         DesiredService, MapStore, Plan, Writer,
         dump::outline,
-        state::Virtual,
         store::{
             faulty::{Faults, FaultyStore},
             memory::MemoryStore,
         },
     },
-    assert_text, frontend, one, plan, roomy, service, writer,
+    assert_text, key, one, plan, roomy, service, writer,
 };
 
 /// A writer over maps with room for many tables that has applied these plans.
@@ -33,7 +32,7 @@ fn applied<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Writer<MemoryStore>
 }
 
 fn entry(store: &MemoryStore) -> Service {
-    store.service(&Virtual::from(&frontend(1)).key()).expect("the service is published")
+    store.service(&key(1)).expect("the service is published")
 }
 
 /// Ids in the cells, and the weights that stand beside them.

@@ -6,20 +6,23 @@ mod maglev;
 mod prefixes;
 mod restore;
 mod scenarios;
+mod scopes;
 mod started;
+mod templates;
+mod thresholds;
 mod words;
 
 use std::{net::IpAddr, time::Instant};
 
-use lb_common::{address::Protocol, scheduler::Scheduler};
+use lb_common::{address::Protocol, layout::ServiceKey, scheduler::Scheduler};
 
 use super::{
-    Capacity, DesiredDestination, DesiredService, Frontend, Limits, MapStore, Plan, Thresholds, Writer,
+    Capacity, DesiredDestination, DesiredService, Frontend, Key, Limits, MapStore, Plan, Thresholds, Virtual, Writer,
     store::memory::MemoryStore,
 };
 
 /// Sizes that tests fill without trouble.
-const CAPACITY: Capacity = Capacity { services: 16, service_ids: 33, destinations: 257, slots: 8192 };
+const CAPACITY: Capacity = Capacity { services: 16, prefixes: 8, service_ids: 33, destinations: 257, slots: 8192 };
 
 fn memory() -> MemoryStore {
     MemoryStore::new(CAPACITY)
@@ -38,6 +41,14 @@ fn writer<S: MapStore>(store: S) -> Writer<S> {
 /// A frontend 10.96.0.`last`:80.
 fn frontend(last: u8) -> Frontend {
     Frontend::new(IpAddr::from([10, 96, 0, last]), 80, Protocol::Tcp)
+}
+
+/// Its key.
+fn key(last: u8) -> ServiceKey {
+    match Virtual::from(&frontend(last)).key() {
+        Key::Service(key) => key,
+        Key::Prefix(key) => panic!("{key:?}"),
+    }
 }
 
 /// A service with destinations 10.1.0.x:8080, given as (x, weight).

@@ -12,20 +12,15 @@ use proptest::prelude::*;
 
 use super::{
     super::{
-        Capacity, Finding, Limits, MapStore, Plan, RestoreError, Writer,
+        Capacity, Finding, Key, Limits, MapStore, Plan, RestoreError, Writer,
         dump::{dump, outline},
-        state::Virtual,
         store::memory::MemoryStore,
     },
-    CAPACITY, applied, assert_text, frontend, memory, one, plan, service, writer,
+    CAPACITY, applied, assert_text, key, memory, one, plan, service, writer,
 };
 
 fn two() -> Plan {
     plan([(1, service(SourceHash, &[(1, 1), (2, 2)])), (2, service(RoundRobin, &[(1, 1), (3, 1)]))])
-}
-
-fn key(last: u8) -> ServiceKey {
-    Virtual::from(&frontend(last)).key()
 }
 
 #[test]
@@ -189,7 +184,7 @@ fn entries_that_no_writer_makes_are_deleted_or_rewritten() {
     let mut store = applied([&two()]).store().clone();
     store.set_service(&foreign, &Service::default()).unwrap();
     let mut restarted = writer(store);
-    assert_eq!(restarted.findings(), [Finding::Protocol { key: foreign }]);
+    assert_eq!(restarted.findings(), [Finding::Key { key: Key::Service(foreign) }]);
     restarted.apply(&two(), Instant::now()).unwrap();
     assert_eq!(restarted.store().service(&foreign), None);
     heals(

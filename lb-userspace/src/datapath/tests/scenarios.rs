@@ -218,14 +218,10 @@ fn slots_rest_before_they_are_written_again() {
         .map(|step: usize| {
             let later = if step == 3 { GRACE * 2 } else { Duration::ZERO };
             writer.apply(&plans[step % 3], start + later).unwrap();
-            writer.store().service(&key()).unwrap().set_base
+            writer.store().service(&super::key(1)).unwrap().set_base
         })
         .into();
     assert_eq!(bases, [0, 2, 4, 0]);
-}
-
-fn key() -> lb_common::layout::ServiceKey {
-    super::super::state::Virtual::from(&frontend(1)).key()
 }
 
 #[test]
@@ -254,7 +250,7 @@ fn a_full_arena_refuses_one_service_and_serves_the_others() {
 
 #[test]
 fn every_limit_has_an_error_that_names_it() {
-    let small = Capacity { services: 2, service_ids: 3, destinations: 3, slots: 1024 };
+    let small = Capacity { services: 2, prefixes: 1, service_ids: 3, destinations: 3, slots: 1024 };
     let mut writer = writer(MemoryStore::new(small));
     let errors = writer
         .apply(

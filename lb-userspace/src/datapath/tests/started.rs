@@ -3,13 +3,13 @@
 use lb_common::{layout::Service, scheduler::Scheduler};
 
 use super::{
-    super::{Limits, MapStore, Plan, Writer, state::Virtual, store::memory::MemoryStore},
-    applied, frontend, one, service,
+    super::{Limits, MapStore, Plan, Writer, store::memory::MemoryStore},
+    applied, one, service,
 };
 use Scheduler::{LocalityLeastConnection, RoundRobin};
 
 fn entry(writer: &Writer<MemoryStore>) -> Service {
-    writer.store().service(&Virtual::from(&frontend(1)).key()).expect("the service is published")
+    writer.store().service(&super::key(1)).expect("the service is published")
 }
 
 #[test]

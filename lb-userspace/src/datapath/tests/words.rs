@@ -12,18 +12,17 @@ use lb_common::scheduler::{
 use super::{
     super::{
         DesiredDestination, MapStore, Plan, Thresholds, Writer,
-        state::Virtual,
         store::{
             faulty::{Faults, FaultyStore},
             memory::MemoryStore,
         },
     },
-    applied, frontend, one,
+    applied, key, one,
 };
 
 /// Picks as BPF does: the last part of the chosen server's address.
 fn pick(store: &mut MemoryStore) -> Option<u8> {
-    let service = store.service(&Virtual::from(&frontend(1)).key())?;
+    let service = store.service(&key(1))?;
     let packed = store.word(service.id).unwrap();
     let word = SchedulerWord::unpack(packed);
     let set = store.slots(service.set_base, service.set_length).unwrap();
