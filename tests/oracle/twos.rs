@@ -92,8 +92,11 @@ fn play(script: &Script, subject: &mut dyn Subject) -> Result<Option<String>> {
             Answer::Server(server) => Some(server),
             _ => None,
         };
-        let is_right = likely.iter().any(|(server, chance)| Some(*server) == chosen && *chance > 0.0);
-        if !is_right && !(likely.is_empty() && answer == Answer::Unreachable) {
+        let is_right = match chosen {
+            Some(chosen) => likely.iter().any(|(server, chance)| *server == chosen && *chance > 0.0),
+            None => likely.is_empty() && answer == Answer::Unreachable,
+        };
+        if !is_right {
             wrong = Some(format!("pick {pick}: {answer}, where the rule has {likely:?}"));
             break;
         }
