@@ -111,6 +111,10 @@ impl Modelled {
             return Ok(Answer::Server(connection.server));
         }
         if !opens {
+            if protocol != Protocol::Tcp {
+                // Refused: for the script there is no such connection any more.
+                self.flows.remove(&flow);
+            }
             let reset = [Signal::Abort, Signal::Finished].contains(&signal);
             return Ok(match protocol {
                 Protocol::Tcp if reset => Answer::Silence,
