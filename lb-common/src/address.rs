@@ -52,6 +52,26 @@ impl Address {
         self.words[3]
     }
 
+    /// The address with all but its first `bits` bits 0; 96 of them are the prefix of an IPv4 address.
+    #[inline(always)]
+    pub const fn network(&self, bits: u8) -> Self {
+        let mut words = self.words;
+        let mut index = 0;
+        while index < 4 {
+            let kept = bits as u32;
+            let before = 32 * index as u32;
+            words[index] &= if kept >= before + 32 {
+                u32::MAX
+            } else if kept <= before {
+                0
+            } else {
+                (u32::MAX << (32 - (kept - before))).to_be()
+            };
+            index += 1;
+        }
+        Self { words }
+    }
+
     /// IPVS's `fold`: the host-order IPv4 address, or the XOR of the four host-order words of an IPv6 address
     /// (spec 4.1; `ip_vs_sh.c`, `ip_vs_dh.c`, `ip_vs_lblc.c`, `ip_vs_mh.c`).
     #[inline(always)]

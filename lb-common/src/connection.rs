@@ -76,6 +76,26 @@ pub const fn advance(
     Transition { state: ConnectionState(next), load: 0 }
 }
 
+/// True in the state in which a connection proves its template (`set_tcp_state`: ESTABLISHED).
+#[inline(always)]
+pub const fn is_established(protocol: Protocol, state: ConnectionState) -> bool {
+    match protocol {
+        Protocol::Tcp => state.number() == tcp::State::Established as u8,
+        Protocol::Udp => false,
+        Protocol::Sctp => state.number() == sctp::State::Established as u8,
+    }
+}
+
+/// May a packet of no known connection be scheduled although it opens none? (`sloppy_tcp`, `sloppy_sctp`)
+#[inline(always)]
+pub const fn opens_sloppily(protocol: Protocol, signal: u8) -> bool {
+    match protocol {
+        Protocol::Tcp => signal & tcp::FLAG_RST == 0,
+        Protocol::Udp => true,
+        Protocol::Sctp => signal != sctp::CHUNK_ABORT,
+    }
+}
+
 /// A connection's share in its server's load, as a summand of [`DestinationLoad::connections`].
 #[inline(always)]
 pub const fn share(state: ConnectionState) -> u64 {

@@ -34,7 +34,7 @@ pub enum Chunk {
 /// Chunk type INIT (RFC 9260, 3.2).
 const TYPE_INIT: u8 = 1;
 /// Chunk type ABORT.
-const TYPE_ABORT: u8 = 6;
+pub const CHUNK_ABORT: u8 = 6;
 /// Every chunk type, so that a byte needs no bounds check (the compiler would drop a mask behind one, and the
 /// verifier lose the bound with it).
 const TYPES: usize = 256;
@@ -150,7 +150,7 @@ pub const fn opens_association(first_chunk_type: u8) -> bool {
 pub const fn event(first_chunk_type: u8, second_chunk_type: Option<u8>) -> u8 {
     let first = EVENTS[first_chunk_type as usize];
     let cookie = first == Chunk::CookieEcho as u8 || first == Chunk::CookieAck as u8;
-    if cookie && matches!(second_chunk_type, Some(TYPE_ABORT)) { Chunk::Abort as u8 } else { first }
+    if cookie && matches!(second_chunk_type, Some(CHUNK_ABORT)) { Chunk::Abort as u8 } else { first }
 }
 
 /// The state after a packet whose [`event`] is `event`, in state `state`; of both the low four bits count.

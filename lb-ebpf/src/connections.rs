@@ -18,6 +18,8 @@ use crate::{
     atomic::Word,
     count,
     maps::{CONNECTIONS, DESTINATIONS_MAP},
+    persistence,
+    settings::now,
 };
 
 /// Tries of a compare-and-swap before a transition is given up: the next packet makes it again.
@@ -70,6 +72,30 @@ impl Entry {
         ConnectionState(self.state_cell().load())
     }
 
+    /// The control word, or a template's count of connections.
+    #[inline(always)]
+    pub fn control_cell(&self) -> Word<u32> {
+        // SAFETY: as for `state_cell`.
+        unsafe { Word::new(&raw mut (*self.0.as_ptr()).control) }
+    }
+
+    /// Starts a template's clock as of then, with another timeout.
+    #[inline(always)]
+    pub fn restart(&self, last_seen: u64, timeout: u32) {
+        self.last_seen_cell().store(last_seen);
+        // SAFETY: as in `value`; a plain word that only lookups of the template set, to this one timeout.
+        unsafe { (*self.0.as_ptr()).timeout = timeout };
+    }
+
+    /// Notes that a connection of this template was established.
+    #[inline(always)]
+    pub fn set_assured(&self) {
+        let state = self.state();
+        if !state.has(ConnectionState::ASSURED) {
+            self.state_cell().store(state.0 | ConnectionState::ASSURED);
+        }
+    }
+
     /// Notes a packet.
     #[inline(always)]
     pub fn touch(&self, now: u64) {
@@ -104,9 +130,16 @@ impl Entry {
         }
     }
 
-    /// Lets a packet move a request entry's state machine, the server's counts and the timeout with it.
+    /// Lets a packet move a request entry's state machine, the server's counts and the timeout with it. `key` is its own.
     #[inline(always)]
-    pub fn advance(&self, protocol: Protocol, packet: &Packet, direction: Direction, timeouts: &Timeouts) {
+    pub fn advance(
+        &self,
+        key: &ConnectionKey,
+        protocol: Protocol,
+        packet: &Packet,
+        direction: Direction,
+        timeouts: &Timeouts,
+    ) {
         let mut state = self.state();
         for _ in 0..TRIES {
             if state.has(ConnectionState::CLOSING) {
@@ -121,6 +154,9 @@ impl Entry {
                 Ok(_) => {
                     if load != 0 {
                         count::load(self.value().server, load);
+                    }
+                    if self.value().control != 0 && connection::is_established(protocol, next) {
+                        persistence::assure(key, self.value().service, self.value().control);
                     }
                     state = next;
                     break;
@@ -171,10 +207,23 @@ impl Entry {
         }
         let reply_key = self.other_key(key.protocol);
         // First, so that a recount, which leaves out what is marked, hardly ever sees the mark without the change.
-        count::load(self.value().server, connection::share(state).wrapping_neg());
+        count::unbind(self.value().server, connection::share(state));
+        let (service, control) = (self.value().service, self.value().control);
+        if control != 0 {
+            persistence::release(key, service, control, now());
+        }
         let _ = CONNECTIONS.remove(&reply_key);
         let _ = CONNECTIONS.remove(key);
         true
+    }
+}
+
+/// [`Entry::close`] of the connection with this key, in a frame of its own.
+#[inline(never)]
+pub fn end(key: &ConnectionKey) -> u32 {
+    match Entry::find(key) {
+        Some(entry) => entry.close(key).into(),
+        None => 0,
     }
 }
 
@@ -183,6 +232,15 @@ impl Entry {
 pub fn is_available(server: u32) -> bool {
     match DESTINATIONS_MAP.get(server) {
         Some(destination) => destination.flags & DESTINATION_AVAILABLE != 0,
+        None => false,
+    }
+}
+
+/// True if a destination takes no new connections because its weight is 0.
+#[inline(always)]
+pub fn is_quiescent(server: u32) -> bool {
+    match DESTINATIONS_MAP.get(server) {
+        Some(destination) => destination.weight == 0,
         None => false,
     }
 }

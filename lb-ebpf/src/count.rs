@@ -1,9 +1,12 @@
 //! Counters: drops by reason, traffic and load by destination.
 
-use lb_common::drops::Drop;
+use lb_common::{
+    drops::Drop,
+    layout::{Destination, DestinationLoad},
+};
 
 use crate::atomic::Word;
-use crate::maps::{DESTINATION_LOAD, DESTINATION_TRAFFIC, DROPS};
+use crate::maps::{DESTINATION_LOAD, DESTINATION_TRAFFIC, DESTINATIONS_MAP, DROPS};
 
 /// Counts a packet dropped or refused.
 #[inline(always)]
@@ -70,6 +73,57 @@ pub fn load(server: u32, difference: u64) {
         unsafe {
             Word::new(&raw mut (*load).changes).add(1);
             Word::new(&raw mut (*load).connections).add(difference);
+        }
+    }
+}
+
+/// Counts a new connection, and checks its server's upper threshold (`ip_vs_bind_dest`).
+#[inline(always)]
+pub fn bind(server: u32, destination: &Destination, share: u64) {
+    load(server, share);
+    if destination.upper != 0 {
+        weigh(server, destination);
+    }
+}
+
+/// Counts a connection no more, and checks whether its server takes new ones again (`ip_vs_unbind_dest`).
+#[inline(always)]
+pub fn unbind(server: u32, share: u64) {
+    load(server, share.wrapping_neg());
+    if is_overloaded(server)
+        && let Some(destination) = DESTINATIONS_MAP.get(server)
+    {
+        weigh(server, destination);
+    }
+}
+
+/// True if a server takes no new connections, having had its upper threshold of them.
+#[inline(always)]
+pub fn is_overloaded(server: u32) -> bool {
+    match DESTINATION_LOAD.get(server) {
+        Some(load) => load.overloaded(),
+        None => false,
+    }
+}
+
+/// Tries against other CPUs that count connections of the same server: theirs come here too.
+const TRIES: u32 = 4;
+
+/// Sets a server's overload flag, or clears it, as its count of connections demands.
+#[inline(always)]
+fn weigh(server: u32, destination: &Destination) {
+    let Some(load) = DESTINATION_LOAD.get_ptr_mut(server) else { return };
+    // SAFETY: as in `load`.
+    let word = unsafe { Word::new(&raw mut (*load).connections) };
+    let mut connections = word.load();
+    for _ in 0..TRIES {
+        let now = DestinationLoad { connections, remote_active: 0, changes: 0 };
+        if destination.overload(now.total(), now.overloaded()) == now.overloaded() {
+            return;
+        }
+        match word.replace(connections, connections ^ DestinationLoad::OVERLOADED) {
+            Ok(()) => return,
+            Err(current) => connections = current,
         }
     }
 }

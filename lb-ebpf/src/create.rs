@@ -8,7 +8,10 @@ use lb_common::{
     address::{Address, Port, Protocol},
     connection,
     drops::Drop,
-    layout::{Connection, ConnectionKey, ConnectionState, KEY_PACKET, Service, Settings},
+    layout::{
+        Connection, ConnectionKey, ConnectionState, Destination, KEY_PACKET, SERVICE_ALL_PORTS, SERVICE_MARKED,
+        SERVICE_ONE_PACKET, SERVICE_PERSISTENT, Service, Settings,
+    },
     nat::Rewrite,
     packet::Packet,
 };
@@ -17,16 +20,21 @@ use crate::{
     connections::Entry,
     count,
     maps::{CONNECTIONS, DESTINATIONS_MAP},
+    persistence,
     schedule::{Request, schedule},
     settings::{now, settings},
 };
 
-/// A connection as it was opened.
+/// A connection as it was opened, and what it is made of: on the stack of Linux 6.1 there is no room for it.
 pub struct Opened {
     /// What its requests become.
     pub rewrite: Rewrite,
     /// The client is its own server.
     pub hairpin: bool,
+    /// The entry that is inserted, first for replies, then for requests.
+    pub entry: Connection,
+    /// Key of the reply entry.
+    pub reply_key: ConnectionKey,
 }
 
 /// Result of [`open`]: a number, as functions of BPF programs return.
@@ -46,19 +54,15 @@ const PORT_TRIES: u32 = 16;
 const FIRST_PORT: u32 = 61_000;
 const PORTS: u32 = 4_096;
 
-/// Opens the connection of a packet that has none to `server`. `old` is one that ends with this packet: it was still
-/// counted while the server was chosen, as in IPVS.
+/// Opens the connection of a packet that has none to a server.
 #[inline(never)]
-pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>, opened: &mut Opened) -> u32 {
+pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Opened) -> u32 {
+    let server = chosen.server;
     let (Some(settings), Some(protocol)) = (settings(), Protocol::from_number(packet.key.protocol)) else {
         return TABLE_FULL;
     };
     let now = now();
     let key = &packet.key;
-    if let Some(old) = old {
-        // Gone also if nothing takes its place, as in IPVS, which lets it expire before it schedules.
-        old.close(key);
-    }
     let Some(destination) = DESTINATIONS_MAP.get(server) else { return no_destination() };
     if server == 0 || destination.service != service.id {
         // An id that changed hands under this packet: nobody's server until the client tries again.
@@ -71,8 +75,13 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
         // The node has no address of this family: better a counted drop than a packet from nobody.
         return NO_SOURCE_PORT;
     }
-    let flags = if opened.hairpin { ConnectionState::HAIRPIN } else { 0 };
-    let mut entry = Connection {
+    let mut flags = if opened.hairpin { ConnectionState::HAIRPIN } else { 0 };
+    let one_packet = service.flags & SERVICE_ONE_PACKET != 0 && matches!(protocol, Protocol::Udp);
+    if one_packet {
+        flags |= ConnectionState::ONE_PACKET;
+    }
+    let Opened { rewrite, entry, reply_key, .. } = opened;
+    *entry = Connection {
         source: key.destination,
         destination: key.source,
         source_port: key.destination_port,
@@ -84,21 +93,35 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
         timeout: 0,
         control: 0,
     };
-    let mut reply_key = ConnectionKey {
+    *reply_key = ConnectionKey {
         source: destination.address,
         destination: source,
-        source_port: destination.port,
+        source_port: server_port(service, destination, key.destination_port),
         destination_port: key.source_port,
         protocol: key.protocol,
         kind: KEY_PACKET,
         pad: [0; 2],
     };
-    let reserved = reserve_reply(&mut reply_key, &entry);
+    let reserved = reserve_reply(reply_key, entry);
     if reserved != OPENED {
         return reserved;
     }
 
+    if one_packet {
+        // What brings the answer back is all that stays of it, and nothing is counted as open: IPVS ends the connection with
+        // the datagram.
+        count::opened(server, packet.length);
+        *rewrite = Rewrite {
+            source: reply_key.destination,
+            destination: reply_key.source,
+            source_port: reply_key.destination_port,
+            destination_port: reply_key.source_port,
+        };
+        return OPENED;
+    }
+
     let transition = connection::open(protocol, packet);
+    entry.control = chosen.control;
     entry.source = reply_key.destination;
     entry.destination = reply_key.source;
     entry.source_port = reply_key.destination_port;
@@ -106,13 +129,21 @@ pub fn open(packet: &Packet, service: &Service, server: u32, old: Option<Entry>,
     entry.state = transition.state.0 | flags;
     entry.timeout = settings.timeouts.of(protocol, transition.state.number());
     // Counted before it can be found, so that no recount sees an entry without its count.
-    count::load(server, transition.load);
-    if CONNECTIONS.insert(key, &entry, u64::from(BPF_NOEXIST)).is_err() {
-        return step_back(key, &reply_key, server, transition.load);
+    count::bind(server, destination, transition.load);
+    if CONNECTIONS.insert(key, &*entry, u64::from(BPF_NOEXIST)).is_err() {
+        return step_back(key, reply_key, server, transition.load);
     }
     count::opened(server, packet.length);
-    opened.rewrite = Rewrite::of(&entry);
+    *rewrite = Rewrite::of(entry);
     OPENED
+}
+
+/// Port of the server for a client that asked for this one: the same where the server has none of its own, or where a
+/// persistent service stands for more than one port (`ip_vs_sched_persist`).
+#[inline(always)]
+pub fn server_port(service: &Service, destination: &Destination, asked: Port) -> Port {
+    let several = service.flags & SERVICE_PERSISTENT != 0 && service.flags & (SERVICE_ALL_PORTS | SERVICE_MARKED) != 0;
+    if several || destination.port.0 == 0 { asked } else { destination.port }
 }
 
 #[inline(always)]
@@ -121,14 +152,31 @@ fn no_destination() -> u32 {
     NO_DESTINATION
 }
 
-/// Chooses a server for a packet's connection; 0 for none.
+/// A server, and how it was found.
+#[derive(Clone, Copy)]
+pub struct Chosen {
+    /// Destination id; 0 for none.
+    pub server: u32,
+    /// What the connection's entry will have as its control word.
+    pub control: u32,
+}
+
+/// Chooses a server for a packet's connection.
 #[inline(always)]
-pub fn choose(packet: &Packet, service: &Service, request: &mut Request) -> u32 {
+pub fn choose(packet: &Packet, service: &Service, request: &mut Request) -> Chosen {
     request.client = packet.key.source;
     request.destination = packet.key.destination;
     request.now = now();
     request.client_port = u32::from(packet.key.source_port.number());
-    schedule(service, request)
+    request.control = 0;
+    // Both ask for themselves whether the service is persistent: a flag kept here would have the verifier follow each
+    // scheduler twice.
+    let mut server = persistence::recall(service, &packet.key, request);
+    if server == 0 {
+        server = schedule(service, request);
+        persistence::remember(service, &packet.key, server, request);
+    }
+    Chosen { server, control: request.control }
 }
 
 /// The address that a hairpin connection's server sees as its client: its own would never leave it.
@@ -167,7 +215,7 @@ fn reserve_reply(key: &mut ConnectionKey, entry: &Connection) -> u32 {
 /// Part of its caller: a frame of its own is one too many for Linux 6.1 (docs/kernels.md).
 #[inline(always)]
 fn step_back(key: &ConnectionKey, reply_key: &ConnectionKey, server: u32, load: u64) -> u32 {
-    count::load(server, load.wrapping_neg());
+    count::unbind(server, load);
     let Some(other) = Entry::find(key) else {
         let _ = CONNECTIONS.remove(reply_key);
         return TABLE_FULL;

@@ -37,6 +37,13 @@ impl Frame {
         unsafe { (*self.0).len }
     }
 
+    /// The firewall mark.
+    #[inline(always)]
+    pub fn mark(self) -> u32 {
+        // SAFETY: the context is valid during the program.
+        unsafe { (*self.0).mark }
+    }
+
     /// Index of the interface that the packet arrived on or leaves by.
     #[inline(always)]
     pub fn interface(self) -> u32 {

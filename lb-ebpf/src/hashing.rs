@@ -11,7 +11,7 @@ use lb_common::{
     },
 };
 
-use crate::schedule::{Request, repeat, slot};
+use crate::schedule::{Request, has_thresholds, repeat, usable_slot};
 
 /// dh: the server of the address that the client asked for.
 #[inline(always)]
@@ -20,7 +20,7 @@ pub fn destination_hash(service: &Service, request: &Request) -> u32 {
     if cell >= service.table_length {
         return 0;
     }
-    let slot = slot(service.table_base.wrapping_add(cell));
+    let slot = usable_slot(service.table_base.wrapping_add(cell), has_thresholds(service));
     if table::usable(slot, false) { slot.destination } else { 0 }
 }
 
@@ -28,12 +28,13 @@ struct SourceHash {
     walk: SourceHashWalk,
     table_base: u32,
     destination: u32,
+    thresholds: u32,
 }
 
 unsafe extern "C" fn source_hash_step(_: u32, state: *mut SourceHash) -> c_long {
     // SAFETY: as in `round_robin_step`.
     let state = unsafe { &mut *state };
-    let slot = slot(state.table_base.wrapping_add(state.walk.cell()));
+    let slot = usable_slot(state.table_base.wrapping_add(state.walk.cell()), state.thresholds);
     match state.walk.offer(slot, false) {
         Probe::Next => 0,
         Probe::Nothing => 1,
@@ -54,6 +55,7 @@ pub fn source_hash(service: &Service, request: &Request) -> u32 {
         walk: SourceHashWalk::new(request.client, request.client_port as u16, service.flags),
         table_base: service.table_base,
         destination: 0,
+        thresholds: has_thresholds(service),
     };
     repeat(SourceHashWalk::MAX_PROBES, source_hash_step, &mut state);
     state.destination
@@ -63,12 +65,13 @@ struct Maglev {
     walk: MaglevWalk,
     table_base: u32,
     destination: u32,
+    thresholds: u32,
 }
 
 unsafe extern "C" fn maglev_step(attempt: u32, state: *mut Maglev) -> c_long {
     // SAFETY: as in `round_robin_step`.
     let state = unsafe { &mut *state };
-    let slot = slot(state.table_base.wrapping_add(state.walk.cell(attempt)));
+    let slot = usable_slot(state.table_base.wrapping_add(state.walk.cell(attempt)), state.thresholds);
     match state.walk.offer(slot, false) {
         Probe::Next => 0,
         Probe::Nothing => 1,
@@ -89,6 +92,7 @@ pub fn maglev(service: &Service, request: &Request) -> u32 {
         walk: MaglevWalk::new(&request.client, request.client_port as u16, service.flags),
         table_base: service.table_base,
         destination: 0,
+        thresholds: has_thresholds(service),
     };
     repeat(MaglevWalk::MAX_PROBES, maglev_step, &mut state);
     state.destination

@@ -4,7 +4,7 @@ use lb_common::{
     address::Protocol,
     connection,
     drops::Drop,
-    layout::{ConnectionState, SERVICE_BY_ADDRESS, Service, ServiceKey},
+    layout::{ConnectionState, SETTING_EXPIRE_NODEST, SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Settings},
     nat::{self, Rewrite},
     packet::{Kind, Packet},
     tcp::Direction,
@@ -14,8 +14,9 @@ use crate::{
     connections::{self, Entry},
     count, create, fragments,
     frame::Frame,
-    maps::{SERVICES_MAP, Scratch},
-    reply, respond,
+    lookup,
+    maps::Scratch,
+    persistence, reply, respond,
     settings::{now, scratch, settings},
     translate::{ErrorRewrite, parse, parse_quoted, translate, translate_error},
     verdict::{self, NEXT},
@@ -56,7 +57,7 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
         return NEXT;
     }
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
-    let Some(entry) = Entry::find(&packet.key) else { return unknown(frame, packet, None) };
+    let Some(entry) = Entry::find(&packet.key) else { return unknown(frame, packet, 0) };
     let state = entry.state();
     if state.has(ConnectionState::REPLY) {
         // Replies are translated on their way out, but a hairpin's reply would never get there: it is addressed to
@@ -70,19 +71,31 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
         };
     }
     if must_reschedule(packet, protocol, &entry, state) {
-        return unknown(frame, packet, Some(entry));
+        return unknown(frame, packet, 1);
     }
     known(frame, packet, protocol, &entry)
 }
 
 /// True if this packet begins a new connection although its key is in the table: the old one timed out, is over and a
-/// SYN comes again, or lost its server (a SYN, or any datagram; a live TCP stream keeps its removed server).
+/// SYN comes again, or lost its server (a SYN, or any datagram; a live TCP stream keeps its removed server, unless
+/// `expire_nodest_conn` is on). A connection of a template is not over before it has timed out
+/// (`is_new_conn_expected`).
 #[inline(always)]
 fn must_reschedule(packet: &Packet, protocol: Protocol, entry: &Entry, state: ConnectionState) -> bool {
-    if connection::opens(protocol, packet.signal)
-        && (connection::is_over(protocol, state) || !connections::is_available(entry.value().server))
-    {
-        return true;
+    let Some(settings) = settings() else { return false };
+    let expire = settings.switches & SETTING_EXPIRE_NODEST != 0;
+    let opens = connection::opens(protocol, packet.signal);
+    if opens || expire {
+        let server = entry.value().server;
+        if !connections::is_available(server) {
+            return true;
+        }
+        if opens && entry.value().control == 0 && connection::is_over(protocol, state) {
+            return true;
+        }
+        if opens && expire && !matches!(protocol, Protocol::Udp) && connections::is_quiescent(server) {
+            return true;
+        }
     }
     entry.is_expired(packet.key.protocol, now())
 }
@@ -96,7 +109,7 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i3
     entry.touch(now());
     // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
     if !matches!(packet.kind, Kind::LaterFragment) {
-        entry.advance(protocol, packet, Direction::In, &settings.timeouts);
+        entry.advance(&packet.key, protocol, packet, Direction::In, &settings.timeouts);
     }
     count::request(entry.value().server, packet.length);
     forward(frame, packet, &rewrite, hairpin)
@@ -113,41 +126,51 @@ fn raced(frame: Frame, packet: &Packet) -> i32 {
     }
 }
 
-/// A packet of no connection: for a frontend, or none of our business. `old` is a connection that ends with it.
+/// A packet of no connection: for a frontend, or none of our business. If it has one, that `ends` with it: a number, found
+/// again by its key, since the verifier would follow a pointer through every scheduler.
 #[inline(always)]
-fn unknown(frame: Frame, packet: &Packet, old: Option<Entry>) -> i32 {
-    let key = ServiceKey {
-        address: packet.key.destination,
-        port: packet.key.destination_port,
-        protocol: packet.key.protocol,
-        kind: SERVICE_BY_ADDRESS,
-    };
-    // SAFETY: user space replaces values whole, in a new element.
-    match unsafe { SERVICES_MAP.get(key) } {
-        Some(service) => new(frame, packet, service, old),
-        None => {
-            if let Some(old) = old {
-                old.close(&packet.key);
-            }
-            NEXT
-        }
+fn unknown(frame: Frame, packet: &Packet, ends: u32) -> i32 {
+    let Some(Scratch { service, wanted, .. }) = scratch() else { return NEXT };
+    wanted.address = packet.key.destination;
+    wanted.port = packet.key.destination_port;
+    wanted.protocol = packet.key.protocol;
+    wanted.mark = frame.mark();
+    if lookup::copy(wanted, service) != 0 {
+        return new(frame, packet, ends);
     }
+    if ends != 0 {
+        connections::end(&packet.key);
+    }
+    NEXT
 }
 
-/// A packet for a service that has no connection, or ends `old`.
+/// A packet for a service, the one in the scratch space, that has no connection, or ends the one that it has (`ends`).
 #[inline(never)]
-fn new(frame: Frame, packet: &Packet, service: &Service, old: Option<Entry>) -> i32 {
+fn new(frame: Frame, packet: &Packet, ends: u32) -> i32 {
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
     if matches!(packet.kind, Kind::LaterFragment) {
         return verdict::drop(Drop::OrphanFragment);
     }
-    if !connection::opens(protocol, packet.signal) {
-        return stray(packet, protocol, old);
+    let (Some(settings), Some(Scratch { service, request, opened, .. })) = (settings(), scratch()) else {
+        return NEXT;
+    };
+    request.ends = ends;
+    if !connection::opens(protocol, packet.signal) && !opens_sloppily(settings, protocol, packet.signal) {
+        return stray(packet, protocol, ends);
     }
-    let Some(Scratch { request, opened, .. }) = scratch() else { return NEXT };
-    let server = create::choose(packet, service, request);
-    match create::open(packet, service, server, old, opened) {
-        create::OPENED => forward(frame, packet, &opened.rewrite, opened.hairpin),
+    let chosen = create::choose(packet, service, request);
+    if request.ends != 0 {
+        // It was still counted while the server was chosen, as in IPVS, which lets it expire at once; it is gone also if
+        // nothing takes its place.
+        connections::end(&packet.key);
+    }
+    match create::open(packet, service, &chosen, opened) {
+        create::OPENED => {
+            if opened.entry.control != 0 {
+                persistence::hold(&packet.key, opened.entry.service, opened.entry.control);
+            }
+            forward(frame, packet, &opened.rewrite, opened.hairpin)
+        }
         create::NO_DESTINATION => UNREACHABLE,
         create::EXISTS => RACED,
         create::NO_SOURCE_PORT => verdict::drop(Drop::NoSourcePort),
@@ -155,11 +178,22 @@ fn new(frame: Frame, packet: &Packet, service: &Service, old: Option<Entry>) -> 
     }
 }
 
+/// True if a packet that opens no connection is to be scheduled all the same.
+#[inline(always)]
+fn opens_sloppily(settings: &Settings, protocol: Protocol, signal: u8) -> bool {
+    let switch = match protocol {
+        Protocol::Tcp => SETTING_SLOPPY_TCP,
+        Protocol::Sctp => SETTING_SLOPPY_SCTP,
+        Protocol::Udp => return false,
+    };
+    settings.switches & switch != 0 && connection::opens_sloppily(protocol, signal)
+}
+
 /// A segment of a connection that is not in the table: as a host without that connection would answer.
 #[inline(always)]
-fn stray(packet: &Packet, protocol: Protocol, old: Option<Entry>) -> i32 {
-    if let Some(old) = old {
-        old.close(&packet.key);
+fn stray(packet: &Packet, protocol: Protocol, ends: u32) -> i32 {
+    if ends != 0 {
+        connections::end(&packet.key);
     }
     count::drop(Drop::NotSyn);
     match protocol {

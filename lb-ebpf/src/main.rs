@@ -10,7 +10,7 @@
 //! No policy of its own: what decides is in `lb-common`.
 #![no_std]
 #![no_main]
-#![feature(core_intrinsics)]
+#![feature(core_intrinsics, asm_experimental_arch)]
 #![allow(internal_features, reason = "atomics of this target exist as intrinsics only, see atomic.rs")]
 
 mod atomic;
@@ -23,7 +23,9 @@ mod frame;
 mod hashing;
 mod ingress;
 mod locality;
+mod lookup;
 mod maps;
+mod persistence;
 mod reply;
 mod respond;
 mod schedule;

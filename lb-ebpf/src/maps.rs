@@ -4,20 +4,20 @@
 
 use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
-    btf_maps::{Array, HashMap, LruHashMap, PerCpuArray},
+    btf_maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray},
     macros::btf_map,
 };
 use lb_common::{
     drops::Drop,
     layout::{
         Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, FragmentKey, FragmentPorts, Locality,
-        LocalityChunk, LocalityKey, Recount, Service, ServiceKey, Settings, SocketConnection, SocketFlow,
-        SocketFlowKey, SweepResult, Traffic,
+        LocalityChunk, LocalityKey, Recount, Service, ServiceKey, ServicePrefix, Settings, SocketConnection,
+        SocketFlow, SocketFlowKey, SweepResult, Traffic,
     },
     packet::Packet,
 };
 
-use crate::{create::Opened, schedule::Request};
+use crate::{create::Opened, lookup::Wanted, schedule::Request};
 
 const MAPPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -38,6 +38,10 @@ pub struct Scratch {
     pub quoted: Packet,
     /// A part of what a refusal quotes.
     pub quote: [u32; QUOTE_WORDS],
+    /// What the packet is for.
+    pub wanted: Wanted,
+    /// Its service, as it was when it was looked up.
+    pub service: Service,
     /// What a scheduler is asked.
     pub request: Request,
     /// The connection that was opened.
@@ -51,6 +55,15 @@ pub static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
 /// Frontends.
 #[btf_map(name = "services")]
 pub static SERVICES_MAP: HashMap<ServiceKey, Service, SERVICES> = HashMap::new();
+
+/// Frontends that are networks.
+#[btf_map(name = "service_prefixes")]
+pub static SERVICE_PREFIXES: LpmTrie<ServicePrefix, Service, 1_024> = LpmTrie::new();
+
+/// Which kinds of frontends there are besides an address and a port
+/// ([`LOOKUP_MARKS`](lb_common::layout::LOOKUP_MARKS)): what no service has is not looked for.
+#[btf_map(name = "lookups")]
+pub static LOOKUPS: Array<u32, 1> = Array::new();
 
 /// Destination sets and scheduler tables.
 #[btf_map(name = "destination_slots")]

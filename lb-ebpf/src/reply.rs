@@ -47,8 +47,9 @@ fn is_settled(packet: &Packet, protocol: Protocol, state: ConnectionState) -> bo
 #[inline(always)]
 fn advance(packet: &Packet, protocol: Protocol, entry: &Entry) {
     let Some(settings) = settings() else { return };
-    let Some(request) = Entry::find(&entry.other_key(packet.key.protocol)) else { return };
-    request.advance(protocol, packet, Direction::Out, &settings.timeouts);
+    let key = entry.other_key(packet.key.protocol);
+    let Some(request) = Entry::find(&key) else { return };
+    request.advance(&key, protocol, packet, Direction::Out, &settings.timeouts);
     let established = request.state().number() == tcp::State::Established as u8;
     entry.set_settled(established && matches!(protocol, Protocol::Tcp));
 }

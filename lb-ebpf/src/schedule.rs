@@ -1,11 +1,14 @@
 //! Which destination a new connection goes to: the loops around `lb_common::scheduler`.
 
-use core::ffi::{c_long, c_void};
+use core::{
+    arch::asm,
+    ffi::{c_long, c_void},
+};
 
 use aya_ebpf::helpers::{bpf_get_prandom_u32, bpf_loop};
 use lb_common::{
     address::Address,
-    layout::{DestinationLoad, DestinationSlot, Service},
+    layout::{DestinationLoad, DestinationSlot, SERVICE_THRESHOLDS, Service},
     scheduler::{
         Scheduler,
         cursor::{RoundRobinWalk, WeightSteps, WeightedStep, WeightedWalk},
@@ -33,6 +36,10 @@ pub struct Request {
     pub now: u64,
     /// Client port, host order.
     pub client_port: u32,
+    /// Not 0 if the packet ends a connection.
+    pub ends: u32,
+    /// Answer of [`persistence`](crate::persistence): control word of the connection.
+    pub control: u32,
 }
 
 /// Picks a destination; 0 for none. Part of its caller: on Linux 6.1 a frame counts 32 bytes at least, and lblcr's chain
@@ -67,13 +74,40 @@ pub fn slot(index: u32) -> DestinationSlot {
     }
 }
 
+/// [`DestinationLoad::usable`] without a branch: the verifier would follow both ways for every destination of a scan.
+#[inline(always)]
+fn usable(load: &DestinationLoad, weight: i32) -> i32 {
+    let mut overloaded = load.connections;
+    // SAFETY: shifts one register; a compiler that knew what for would make a branch of it.
+    unsafe { asm!("{word} s>>= 63", word = inout(reg) overloaded, options(pure, nomem, nostack)) };
+    weight & !(overloaded as i32)
+}
+
 /// A destination with its load, as schedulers compare them.
 #[inline(always)]
 pub fn candidate(destination: u32, weight: i32) -> Candidate {
     match DESTINATION_LOAD.get(destination) {
-        Some(load) => Candidate::new(destination, weight, load),
+        Some(load) => Candidate::with(destination, weight, usable(load, weight), load),
         None => Candidate::new(0, 0, &DestinationLoad { connections: 0, remote_active: 0, changes: 0 }),
     }
+}
+
+/// [`slot`], with weight 0 if the destination is over its upper threshold. `thresholds` is [`has_thresholds`], asked once.
+#[inline(always)]
+pub fn usable_slot(index: u32, thresholds: u32) -> DestinationSlot {
+    let mut slot = slot(index);
+    if thresholds != 0
+        && let Some(load) = DESTINATION_LOAD.get(slot.destination)
+    {
+        slot.weight = usable(load, slot.weight);
+    }
+    slot
+}
+
+/// Not 0 if some destination of the service has an upper threshold.
+#[inline(always)]
+pub fn has_thresholds(service: &Service) -> u32 {
+    u32::from(service.flags & SERVICE_THRESHOLDS)
 }
 
 /// Calls `step` for 0, 1, ... below `limit` until it returns 1.
@@ -110,13 +144,14 @@ struct RoundRobin {
     set_base: u32,
     destination: u32,
     position: u32,
+    thresholds: u32,
 }
 
 unsafe extern "C" fn round_robin_step(attempt: u32, state: *mut RoundRobin) -> c_long {
     // SAFETY: bpf_loop passes the pointer that `repeat` gave it.
     let state = unsafe { &mut *state };
     let position = state.walk.position(attempt);
-    let slot = slot(state.set_base.wrapping_add(position));
+    let slot = usable_slot(state.set_base.wrapping_add(position), state.thresholds);
     if slot.weight <= 0 {
         return 0;
     }
@@ -136,6 +171,7 @@ fn round_robin(service: &Service) -> u32 {
             set_base: service.set_base,
             destination: 0,
             position: 0,
+            thresholds: has_thresholds(service),
         };
         repeat(service.set_length, round_robin_step, &mut state);
         chosen = state.destination;
@@ -160,6 +196,7 @@ struct WeightedRoundRobin {
     word: SchedulerWord,
     set_base: u32,
     destination: u32,
+    thresholds: u32,
     version: u16,
 }
 
@@ -172,7 +209,7 @@ unsafe extern "C" fn weighted_step(_: u32, state: *mut WeightedRoundRobin) -> c_
             1
         }
         WeightedStep::Look(position) => {
-            let slot = slot(state.set_base.wrapping_add(position));
+            let slot = usable_slot(state.set_base.wrapping_add(position), state.thresholds);
             match state.walk.offer(slot.weight, false, state.version) {
                 None => 0,
                 Some((word, picked)) => {
@@ -203,6 +240,7 @@ fn weighted_round_robin(service: &Service) -> u32 {
             word,
             set_base: service.set_base,
             destination: 0,
+            thresholds: has_thresholds(service),
             version: service.version,
         };
         repeat(MAX_WEIGHTED_STEPS, weighted_step, &mut state);
@@ -279,6 +317,7 @@ struct Walk<T> {
     state: T,
     set_base: u32,
     length: u32,
+    thresholds: u32,
 }
 
 unsafe extern "C" fn total_step(chunk: u32, walk: *mut Walk<Total>) -> c_long {
@@ -289,7 +328,8 @@ unsafe extern "C" fn total_step(chunk: u32, walk: *mut Walk<Total>) -> c_long {
         if index >= walk.length {
             return 1;
         }
-        walk.state.step(slot(walk.set_base.wrapping_add(index)), false);
+        let slot = usable_slot(walk.set_base.wrapping_add(index), walk.thresholds);
+        walk.state.step(slot, false);
     }
     0
 }
@@ -297,7 +337,7 @@ unsafe extern "C" fn total_step(chunk: u32, walk: *mut Walk<Total>) -> c_long {
 unsafe extern "C" fn choices_step(index: u32, walk: *mut Walk<TwoChoices>) -> c_long {
     // SAFETY: as in `round_robin_step`.
     let walk = unsafe { &mut *walk };
-    let slot = slot(walk.set_base.wrapping_add(index));
+    let slot = usable_slot(walk.set_base.wrapping_add(index), walk.thresholds);
     matches!(walk.state.step(slot, false), Flow::Stop).into()
 }
 
@@ -312,13 +352,14 @@ fn random() -> u64 {
 #[inline(never)]
 fn two_choices(service: &Service) -> u32 {
     let (set_base, length) = (service.set_base, service.set_length);
-    let mut total = Walk { state: Total::new(random()), set_base, length };
+    let thresholds = has_thresholds(service);
+    let mut total = Walk { state: Total::new(random()), set_base, length, thresholds };
     repeat(length.div_ceil(STRIDE), total_step, &mut total);
     let total = total.state.get();
     if total == 0 {
         return 0;
     }
-    let mut walk = Walk { state: TwoChoices::new(total, [random(), random()]), set_base, length };
+    let mut walk = Walk { state: TwoChoices::new(total, [random(), random()]), set_base, length, thresholds };
     repeat(length, choices_step, &mut walk);
     let [first, second] = walk.state.chosen().map(|slot| candidate(slot.destination, slot.weight));
     twos::better(&first, &second)

@@ -16,14 +16,17 @@ use aya_ebpf::{
 use lb_common::{
     address::{Address, Port},
     layout::{
-        ConnectionState, DestinationLoad, SERVICE_BY_ADDRESS, SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, Service,
-        ServiceKey, Settings, SocketConnection, SocketFlow, SocketFlowKey,
+        ConnectionKey, ConnectionState, DestinationLoad, KEY_PACKET, SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, Service,
+        Settings, SocketConnection, SocketFlow, SocketFlowKey,
     },
 };
 
 use crate::{
     connections, count,
-    maps::{DESTINATIONS_MAP, SERVICES_MAP, SOCKET_FLOWS, SOCKETS},
+    create::server_port,
+    lookup::{self, Wanted},
+    maps::{DESTINATIONS_MAP, SOCKET_FLOWS, SOCKETS},
+    persistence,
     schedule::{Request, schedule},
     settings::{now, settings},
 };
@@ -134,12 +137,36 @@ fn settings_of_node(ctx: &SockAddrContext) -> Option<&'static Settings> {
     if namespace == settings.namespace_cookie { Some(settings) } else { None }
 }
 
-/// The service that a process asks for, if it is one.
+/// Copies the service that a process asks for; 0 if it is none.
 #[inline(always)]
-fn service(address: Address, port: Port, protocol: u32) -> Option<&'static Service> {
-    let key = ServiceKey { address, port, protocol: protocol as u8, kind: SERVICE_BY_ADDRESS };
-    // SAFETY: user space replaces values whole, in a new element.
-    unsafe { SERVICES_MAP.get(key) }
+fn service(ctx: &SockAddrContext, address: Address, port: Port, protocol: u32, place: &mut Service) -> u32 {
+    // SAFETY: `sk` is the context's socket; the verifier demands the null check.
+    let mark = unsafe {
+        let socket = (*ctx.sock_addr).__bindgen_anon_1.sk;
+        if socket.is_null() { 0 } else { (*socket).mark }
+    };
+    lookup::copy(&Wanted { address, port, protocol: protocol as u8, mark }, place)
+}
+
+/// The server for a process's connection; 0 for none. A client's template holds for the node's own processes too; that it
+/// goes on while one of their sockets is open is not promised.
+#[inline(always)]
+fn choose(service: &Service, request: &mut Request, port: Port, protocol: u32) -> u32 {
+    let key = ConnectionKey {
+        source: request.client,
+        destination: request.destination,
+        source_port: Port(0),
+        destination_port: port,
+        protocol: protocol as u8,
+        kind: KEY_PACKET,
+        pad: [0; 2],
+    };
+    let mut server = persistence::recall(service, &key, request);
+    if server == 0 {
+        server = schedule(service, request);
+        persistence::remember(service, &key, server, request);
+    }
+    server
 }
 
 /// What a scheduler may see of a process's connection.
@@ -152,7 +179,7 @@ fn request(ctx: &SockAddrContext, settings: &Settings, frontend: Address, now: u
         let socket = (*ctx.sock_addr).__bindgen_anon_1.sk;
         if socket.is_null() { 0 } else { (*socket).src_port }
     };
-    Request { client, destination: frontend, now, client_port }
+    Request { client, destination: frontend, now, client_port, ends: 0, control: 0 }
 }
 
 #[inline(always)]
@@ -182,19 +209,24 @@ pub fn connect<P: Peer>(ctx: &SockAddrContext) -> i32 {
     let cookie = cookie(ctx);
     // A socket that connects anew gives its last connection back, whatever it connects to.
     forget(cookie);
-    let Some(service) = service(frontend, frontend_port, protocol) else { return ALLOW };
+    let mut service = Service::default();
+    if self::service(ctx, frontend, frontend_port, protocol, &mut service) == 0 {
+        return ALLOW;
+    }
+    let service = &service;
     let now = now();
-    let server = schedule(service, &request(ctx, settings, frontend, now));
+    let server = choose(service, &mut request(ctx, settings, frontend, now), frontend_port, protocol);
     let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse() };
     if server == 0 || !P::set_address(ctx, &destination.address) {
         return refuse();
     }
-    set_port(ctx, destination.port);
+    let server_port = server_port(service, destination, frontend_port);
+    set_port(ctx, server_port);
     let connection = SocketConnection {
         frontend,
         server_address: destination.address,
         frontend_port,
-        server_port: destination.port,
+        server_port,
         server,
         service: service.id,
         protocol,
@@ -203,7 +235,7 @@ pub fn connect<P: Peer>(ctx: &SockAddrContext) -> i32 {
     count::scheduled(server);
     // Full: the connection works, it is only not counted as open and getpeername() shows the server.
     if SOCKETS.insert(cookie, connection, u64::from(BPF_ANY)).is_ok() {
-        count::load(server, share(protocol));
+        count::bind(server, destination, share(protocol));
     }
     ALLOW
 }
@@ -214,7 +246,7 @@ fn forget(cookie: u64) {
     // SAFETY: copied before the element is given back.
     let (server, protocol) = unsafe { ((*socket).server, (*socket).protocol) };
     if SOCKETS.remove(cookie).is_ok() {
-        count::load(server, share(protocol).wrapping_neg());
+        count::unbind(server, share(protocol));
     }
 }
 
@@ -265,7 +297,11 @@ pub fn newest_key(cookie: u64) -> SocketFlowKey {
 pub fn sendmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
     let Some(settings) = settings_of_node(ctx) else { return ALLOW };
     let (frontend, frontend_port) = (P::address(ctx), port(ctx));
-    let Some(service) = service(frontend, frontend_port, UDP) else { return ALLOW };
+    let mut service = Service::default();
+    if self::service(ctx, frontend, frontend_port, UDP, &mut service) == 0 {
+        return ALLOW;
+    }
+    let service = &service;
     let cookie = cookie(ctx);
     // A connected socket may name its peer all the same: it hears its own server and no other.
     // SAFETY: words of a value that is written whole before it is found.
@@ -304,7 +340,7 @@ fn end_flow(key: &SocketFlowKey, flow: &SocketFlow) {
     let reply = reply_key(key, flow);
     let _ = SOCKET_FLOWS.remove(reply);
     if SOCKET_FLOWS.remove(key).is_ok() {
-        count::load(server, DestinationLoad::ONE_INACTIVE.wrapping_neg());
+        count::unbind(server, DestinationLoad::ONE_INACTIVE);
     }
 }
 
@@ -327,15 +363,16 @@ fn open_flow<P: Peer>(
     key: &SocketFlowKey,
     now: u64,
 ) -> i32 {
-    let server = schedule(service, &request(ctx, settings, key.peer, now));
+    let server = choose(service, &mut request(ctx, settings, key.peer, now), key.peer_port, UDP);
     let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse() };
     if server == 0 || !P::set_address(ctx, &destination.address) {
         return refuse();
     }
-    set_port(ctx, destination.port);
+    let server_port = server_port(service, destination, key.peer_port);
+    set_port(ctx, server_port);
     let mut flow = SocketFlow {
         peer: destination.address,
-        peer_port: destination.port,
+        peer_port: server_port,
         pad: 0,
         server,
         last_seen: now,
@@ -346,7 +383,7 @@ fn open_flow<P: Peer>(
     let reply = reply_key(key, &flow);
     // Full: this datagram goes out all the same; its answer would come from the server's own address.
     if SOCKET_FLOWS.insert(key, flow, u64::from(BPF_NOEXIST)).is_ok() {
-        count::load(server, DestinationLoad::ONE_INACTIVE);
+        count::bind(server, destination, DestinationLoad::ONE_INACTIVE);
         flow.peer = key.peer;
         flow.peer_port = key.peer_port;
         let _ = SOCKET_FLOWS.insert(reply, flow, u64::from(BPF_ANY));

@@ -12,8 +12,8 @@ use aya_ebpf::helpers::bpf_for_each_map_elem;
 use lb_common::{
     connection,
     layout::{
-        Connection, ConnectionKey, ConnectionState, DestinationLoad, Recount, SOCKET_FLOW_REPLY, SocketConnection,
-        SocketFlow, SocketFlowKey, SweepResult,
+        Connection, ConnectionKey, ConnectionState, DestinationLoad, KEY_TEMPLATE, Recount, SOCKET_FLOW_REPLY,
+        SocketConnection, SocketFlow, SocketFlowKey, SweepResult,
     },
 };
 
@@ -22,6 +22,7 @@ use crate::{
     connections::Entry,
     count,
     maps::{CONNECTIONS, DESTINATION_LOAD, SOCKET_FLOWS, SOCKETS, SWEEP_RECOUNT, SWEEP_RESULT},
+    persistence,
     schedule::repeat,
     settings::{now, settings},
 };
@@ -104,7 +105,7 @@ unsafe extern "C" fn finish_recount(id: u32, sweep: *mut Sweep) -> c_long {
     let (changes, connections) =
         unsafe { (Word::new(&raw mut (*load).changes), Word::new(&raw mut (*load).connections)) };
     // In this order: `count::load` announces a change before it makes it.
-    let counted = connections.load();
+    let counted = connections.load() & !DestinationLoad::OVERLOADED;
     if changes.load() == recount.changes && counted != recount.connections {
         // A difference is added, not the value stored: a connection that comes this instant stays counted.
         connections.add(recount.connections.wrapping_sub(counted));
@@ -131,6 +132,19 @@ unsafe extern "C" fn visit_connection(
     let (sweep, key, entry) = unsafe { (&mut *sweep, *key, Entry::from_raw(value)) };
     sweep.entries += 1;
     let state = entry.state();
+    if key.kind == KEY_TEMPLATE {
+        if !persistence::extend(&entry, sweep.now) {
+            let _ = CONNECTIONS.remove(key);
+        }
+        return 0;
+    }
+    if state.has(ConnectionState::ONE_PACKET) {
+        let idle = sweep.now.wrapping_sub(entry.value().last_seen) as i64;
+        if idle > i64::from(sweep.udp_timeout) * 1_000_000 {
+            let _ = CONNECTIONS.remove(key);
+        }
+        return 0;
+    }
     if state.has(ConnectionState::REPLY) {
         // Its request entry speaks for both, unless that is gone.
         if connection_idle(&entry, sweep.now)
@@ -190,7 +204,7 @@ unsafe extern "C" fn visit_flow(
     if sweep.now.wrapping_sub(last_seen) as i64 > i64::from(sweep.udp_timeout) * 1_000_000 {
         let _ = SOCKET_FLOWS.remove(reply_key);
         if SOCKET_FLOWS.remove(key).is_ok() {
-            count::load(flow.server, DestinationLoad::ONE_INACTIVE.wrapping_neg());
+            count::unbind(flow.server, DestinationLoad::ONE_INACTIVE);
             sweep.expired += 1;
         }
         // If it names a newer flow, that one times out too.

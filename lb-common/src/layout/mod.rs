@@ -230,6 +230,12 @@ impl DestinationLoad {
         self.connections & Self::OVERLOADED != 0
     }
 
+    /// What is left of a destination's weight for new connections: all of it, or 0 while it is overloaded.
+    #[inline(always)]
+    pub const fn usable(&self, weight: i32) -> i32 {
+        weight & !((self.connections as i64 >> 63) as i32)
+    }
+
     /// Active and inactive connections together, as thresholds count them.
     #[inline(always)]
     pub const fn total(&self) -> u32 {

@@ -26,14 +26,15 @@ impl SetMinimum {
     /// Shows the next server of the set. `available` says that it is still in its service.
     #[inline(always)]
     pub const fn step(&mut self, server: &Candidate, available: bool) {
-        if server.overloaded || !available {
+        if !available {
             return;
         }
+        // One that is over its threshold has 0 for weight here, and replaces nobody.
         if self.best.destination == 0 {
-            if server.weight > 0 {
+            if server.usable_weight > 0 {
                 self.best = *server;
             }
-        } else if self.best.overhead() as i64 * server.weight as i64
+        } else if self.best.overhead() as i64 * server.usable_weight as i64
             > server.overhead() as i64 * self.best.weight as i64
         {
             self.best = *server;

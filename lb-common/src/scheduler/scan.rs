@@ -16,20 +16,26 @@ pub struct Candidate {
     pub active: u32,
     /// Inactive connections.
     pub inactive: u32,
-    /// Over its upper threshold.
-    pub overloaded: bool,
+    /// What new connections may go by: its weight, or 0 while it is over its upper threshold.
+    pub usable_weight: i32,
 }
 
 impl Candidate {
     /// A candidate from what the maps hold.
     #[inline(always)]
     pub const fn new(destination: u32, weight: i32, load: &DestinationLoad) -> Self {
+        Self::with(destination, weight, load.usable(weight), load)
+    }
+
+    /// The same with what [`DestinationLoad::usable`] says, for callers that know how to find it out.
+    #[inline(always)]
+    pub const fn with(destination: u32, weight: i32, usable_weight: i32, load: &DestinationLoad) -> Self {
         Self {
             destination,
             weight,
             active: load.active().wrapping_add(load.remote_active),
             inactive: load.inactive(),
-            overloaded: load.overloaded(),
+            usable_weight,
         }
     }
 
@@ -47,7 +53,7 @@ impl Candidate {
 
     #[inline(always)]
     const fn usable(&self) -> bool {
-        !self.overloaded && self.weight > 0
+        self.usable_weight > 0
     }
 }
 
@@ -103,24 +109,23 @@ pub struct Scan {
     best_destination: u32,
     best_weight: i32,
     best_cost: i32,
-    /// Some destination has fewer active connections than half its weight (lblc's `is_overloaded`).
-    relaxed_exists: bool,
+    /// Below 0 if some destination has fewer active connections than half its weight (lblc's `is_overloaded`). Gathered
+    /// without a branch, which the verifier would follow both ways for every destination.
+    relaxed: i64,
 }
 
 impl Scan {
     /// A scan that has seen nothing.
     #[inline(always)]
     pub const fn new(rule: Rule) -> Self {
-        Self { rule, best_destination: 0, best_weight: 0, best_cost: 0, relaxed_exists: false }
+        Self { rule, best_destination: 0, best_weight: 0, best_cost: 0, relaxed: 0 }
     }
 
     /// Shows the next destination in list order.
     #[inline(always)]
     pub const fn step(&mut self, candidate: &Candidate) -> Flow {
         // IPVS looks for a relaxed destination among all, unusable ones included.
-        if (candidate.active as i64) * 2 < candidate.weight as i64 {
-            self.relaxed_exists = true;
-        }
+        self.relaxed |= (candidate.active as i64) * 2 - candidate.weight as i64;
         if !candidate.usable() {
             return Flow::Continue;
         }
@@ -165,6 +170,6 @@ impl Scan {
     /// True if some destination shown has fewer active connections than half its weight.
     #[inline(always)]
     pub const fn relaxed_exists(&self) -> bool {
-        self.relaxed_exists
+        self.relaxed < 0
     }
 }

@@ -1,0 +1,84 @@
+//! Which virtual service a packet is for: by its mark, its address and port, its address alone, or the network of it, in
+//! this order (`ip_vs_service_find`; networks are ours).
+
+use aya_ebpf::btf_maps::lpm_trie::Key;
+use lb_common::{
+    address::{Address, Port},
+    layout::{
+        LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_PREFIXES, PREFIX_BASE, SERVICE_BY_ADDRESS, Service, ServiceKey,
+        ServicePrefix,
+    },
+};
+
+use crate::maps::{LOOKUPS, SERVICE_PREFIXES, SERVICES_MAP};
+
+/// What a packet, or a socket that connects, is for.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Destination address.
+    pub address: Address,
+    /// Destination port, network order.
+    pub port: Port,
+    /// IANA protocol number.
+    pub protocol: u8,
+    /// Firewall mark.
+    pub mark: u32,
+}
+
+/// Its service.
+#[inline(always)]
+fn service(wanted: &Wanted) -> Option<&'static Service> {
+    let kinds = LOOKUPS.get(0).copied().unwrap_or(0);
+    if kinds & LOOKUP_MARKS != 0
+        && wanted.mark != 0
+        && let Some(service) = exact(&ServiceKey::of_mark(wanted.mark, wanted.address.is_v4()))
+    {
+        return Some(service);
+    }
+    let key =
+        ServiceKey { address: wanted.address, port: wanted.port, protocol: wanted.protocol, kind: SERVICE_BY_ADDRESS };
+    match exact(&key) {
+        Some(service) => Some(service),
+        None if kinds & (LOOKUP_ALL_PORTS | LOOKUP_PREFIXES) != 0 => wider(&key, kinds),
+        None => None,
+    }
+}
+
+/// Copies a service to `place`: what is found in either map is in one place then, and the verifier follows what comes next
+/// once. 0 if there is none.
+#[inline(never)]
+pub fn copy(wanted: &Wanted, place: &mut Service) -> u32 {
+    match service(wanted) {
+        Some(found) => {
+            *place = *found;
+            1
+        }
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn exact(key: &ServiceKey) -> Option<&'static Service> {
+    // SAFETY: user space replaces values whole, in a new element.
+    unsafe { SERVICES_MAP.get(key) }
+}
+
+/// A service of every port of the address, or of a network.
+#[inline(never)]
+fn wider(key: &ServiceKey, kinds: u32) -> Option<&'static Service> {
+    if kinds & LOOKUP_ALL_PORTS != 0
+        && let Some(service) = exact(&ServiceKey { port: Port(0), ..*key })
+    {
+        return Some(service);
+    }
+    if kinds & LOOKUP_PREFIXES == 0 {
+        return None;
+    }
+    let mut prefix = ServicePrefix { protocol: key.protocol, pad: 0, port: key.port, network: key.address };
+    let found = SERVICE_PREFIXES.get(&Key::new(PREFIX_BASE + 128, prefix));
+    if found.is_some() {
+        return found;
+    }
+    prefix.port = Port(0);
+    SERVICE_PREFIXES.get(&Key::new(PREFIX_BASE + 128, prefix))
+}
