@@ -40,6 +40,9 @@ pub(crate) struct Options {
     /// Longest time for a guest, in seconds: one that takes longer is ended, and is wrong
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     timeout: u64,
+    /// What a guest's clock counts: with `instructions`, no deadline in it depends on how busy this machine is
+    #[arg(long, value_enum, default_value_t = Clock::Instructions)]
+    clock: Clock,
 }
 
 /// The task.
@@ -66,13 +69,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let programs = image::programs(&[("bpvs", bpvs), ("bpvs-guest", guest)], &[], &folder)?;
 
     progress.step(&format!("running bpvs-guest on {} kernels", kernels.len()));
-    let limit = Duration::from_secs(options.timeout);
+    let (clock, limit) = (options.clock, Duration::from_secs(options.timeout));
     let results: Vec<Outcome> = thread::scope(|scope| {
         let runs: Vec<_> = kernels
             .iter()
             .map(|kernel| {
                 let (programs, folder) = (&programs, &folder);
-                scope.spawn(move || boot(kernel, programs, folder, limit))
+                scope.spawn(move || boot(kernel, programs, folder, clock, limit))
             })
             .collect();
         runs.into_iter()
@@ -93,12 +96,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// One kernel's run.
-fn boot(kernel: &packages::Kernel, programs: &image::Programs, folder: &Path, limit: Duration) -> Result<Outcome> {
+fn boot(
+    kernel: &packages::Kernel,
+    programs: &image::Programs,
+    folder: &Path,
+    clock: Clock,
+    limit: Duration,
+) -> Result<Outcome> {
     let named = |suffix: &str| -> PathBuf { folder.join(format!("{}.{suffix}", kernel.release)) };
     let (initramfs, console) = (named("cpio"), named("console"));
     let bytes = image::initramfs(programs, &kernel.modules()?.in_order(&MODULES)?, "bpvs-guest\n")?;
     fs::write(&initramfs, bytes).with_context(|| format!("cannot write {}", initramfs.display()))?;
-    let guest = Guest { kernel: &kernel.image(), initramfs: &initramfs, console, clock: Clock::Time, limit };
+    let guest = Guest { kernel: &kernel.image(), initramfs: &initramfs, console, clock, limit };
     let mut steps = Steps::default();
     let ended = machine::run(guest, |after, line| {
         if let Some(done) = steps.hear(after, line) {

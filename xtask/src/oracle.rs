@@ -39,6 +39,9 @@ const PROGRAMS: [(&str, &str); 1] = [("ipvsadm", "ipvsadm")];
 /// More guests than this for a kernel find no processors.
 const GUESTS: usize = 4;
 
+/// Lines of histories that are shown again at the end.
+const HISTORY: usize = 100;
+
 /// What can be chosen.
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -66,6 +69,9 @@ pub(crate) struct Options {
     /// Keep the answers of IPVS in tests/data (with one kernel)
     #[arg(long)]
     record: bool,
+    /// Further arguments of bpvs-oracle: `-- --fixed`
+    #[arg(last = true, value_name = "ARGUMENT")]
+    more: Vec<String>,
 }
 
 /// What a guest is to do.
@@ -191,8 +197,16 @@ fn boot<'a>(options: &Options, share: Share<'a>, programs: &image::Programs, fol
 fn script(options: &Options, all: &[Scheduler], asked: &[Scheduler]) -> String {
     let (all, asked) = (schedulers::names(all), schedulers::names(asked));
     let record = if options.record { " --record" } else { "" };
+    let more: String = options.more.iter().map(|argument| format!(" {}", quoted(argument))).collect();
     let (cases, seed) = (options.cases, options.seed);
-    format!("bpvs-guest ipvs {all} || exit\nbpvs-oracle --schedulers {asked} --cases {cases} --seed {seed}{record}\n")
+    format!(
+        "bpvs-guest ipvs {all} || exit\nbpvs-oracle --schedulers {asked} --cases {cases} --seed {seed}{record}{more}\n"
+    )
+}
+
+/// A word of a shell's line.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Prints the table, keeps the answers, and says whether all is as it should be.
@@ -222,7 +236,7 @@ fn finish(options: &Options, kernels: &[Kernel], outcomes: &[Outcome<'_>]) -> Re
         eprintln!("\n{release}, guest {}: {}; its console: {console}", outcome.share.number, outcome.ended.how());
         match outcome.heard.histories.as_slice() {
             [] => eprintln!("{}", outcome.ended.tail()),
-            histories => eprintln!("{}", histories.join("\n")),
+            histories => eprintln!("{}", histories[..histories.len().min(HISTORY)].join("\n")),
         }
     }
     let named = options.schedulers != Asked::All;
@@ -256,5 +270,16 @@ impl Outcome<'_> {
     /// IPVS could be told and asked, and the program ended well and said all that it had to.
     fn is_right(&self) -> bool {
         self.ended.code == Some(0) && self.heard.steps.are_right() && !self.heard.has_loose_answers()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_reach_the_program_as_they_were_given() {
+        assert_eq!(quoted("open 1; close"), "'open 1; close'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

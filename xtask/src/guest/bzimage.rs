@@ -44,7 +44,7 @@ pub(super) fn unpack(packed: &Path, place: &Path) -> Result<()> {
 fn payload(file: &[u8]) -> Result<(&[u8], usize)> {
     ensure!(file.get(MAGIC..MAGIC + 4) == Some(b"HdrS"), "it has no header of the x86 boot protocol");
     let number = |at: usize| -> Result<usize> {
-        let bytes = file.get(at..at + 4).context("it ends before its header does")?;
+        let bytes = file.get(at..at + 4).context("it ends too early")?;
         Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize)
     };
     // None stands for four, as in the oldest files.
@@ -55,7 +55,7 @@ fn payload(file: &[u8]) -> Result<(&[u8], usize)> {
     let start = (sectors + 1) * SECTOR + number(PAYLOAD_OFFSET)?;
     let end = (start + number(PAYLOAD_LENGTH)?).checked_sub(SIZE).filter(|end| *end >= start);
     let end = end.context("it has no compressed kernel")?;
-    let payload = file.get(start..end).context("it ends before the compressed kernel does")?;
+    let payload = file.get(start..end).context("it ends too early")?;
     Ok((payload, number(end)?))
 }
 
@@ -83,6 +83,6 @@ mod tests {
     fn what_is_no_kernel_is_refused() {
         assert!(payload(b"ELF").is_err());
         assert_eq!(payload(&file(3)).unwrap_err().to_string(), "it has no compressed kernel");
-        assert_eq!(payload(&file(11)).unwrap_err().to_string(), "it ends before the compressed kernel does");
+        assert_eq!(payload(&file(11)).unwrap_err().to_string(), "it ends too early");
     }
 }

@@ -103,7 +103,7 @@ pub(crate) fn require_programs(more: &[(&str, &str)]) -> Result<()> {
 
 /// The newest kernel of a series: of those fetched before, or with `refresh` of those that Debian has.
 pub(crate) fn kernel(series: Series, refresh: bool) -> Result<Kernel> {
-    let shared = linker::shared("kernels")?;
+    let shared = linker::shared("guests")?;
     fs::create_dir_all(&shared).with_context(|| format!("cannot create {}", shared.display()))?;
     let at = |release: String| Kernel { folder: shared.join(&release), release };
     if !refresh && let Some(release) = newest(fetched(&shared)?, series) {
