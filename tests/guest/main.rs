@@ -3,14 +3,17 @@
 //!
 //! Each step that is over prints a line, `step <name> <ok|wrong> <what was found>`; the first line, `steps <names>`, says
 //! which there are. The first wrong step is the last: those after it need what it did.
+//!
+//! `bpvs-guest ipvs SCHEDULER,...` asks the same of the kernel's IPVS, in the same form, for `cargo xtask oracle`.
 
+mod ipvs;
 mod load;
 mod serve;
 mod world;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bpvs_tests::agent::{attached, check_clean};
 use bpvs_tests::cleanup;
 use bpvs_tests::topology::Topology;
@@ -37,19 +40,47 @@ const STEPS: [(&str, Step); 10] = [
     ("cleanup", clean_up),
 ];
 
+/// Before the steps of the mode `ipvs`.
+const OPEN: &str = "open";
+
 fn main() -> ExitCode {
-    let names: Vec<_> = STEPS.iter().map(|(name, _)| *name).collect();
-    println!("steps {NETWORK} {}", names.join(" "));
-    let done = cleanup::on_signals().and_then(|()| run());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = cleanup::on_signals().and_then(|()| match arguments.as_slice() {
+        [] => run(),
+        ["ipvs", names] => run_ipvs(names),
+        _ => {
+            eprintln!("usage: bpvs-guest [ipvs SCHEDULER,...]");
+            bail!("wrong arguments")
+        }
+    });
     cleanup::wait_if_closing();
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Says which steps there are.
+fn announce<S>(first: &str, steps: &[(&str, S)]) {
+    let names: Vec<_> = steps.iter().map(|(name, _)| *name).collect();
+    println!("steps {first} {}", names.join(" "));
+}
+
 fn run() -> Result<()> {
+    announce(NETWORK, &STEPS);
     let build = || Topology::builder().servers(world::SERVERS).build();
     let topology = report(NETWORK, build(), |topology| format!("{} links", topology.node_interfaces().len()))?;
     let mut world = World::new(&topology);
     STEPS.iter().try_for_each(|(name, step)| report(name, step(&mut world), String::clone).map(drop))
+}
+
+fn run_ipvs(names: &str) -> Result<()> {
+    announce(OPEN, &ipvs::STEPS);
+    let open = || -> Result<(ipvs::Bench, String)> {
+        let mut bench = ipvs::Bench::new(names)?;
+        let found = bench.describe()?;
+        Ok((bench, found))
+    };
+    let (mut bench, _) = report(OPEN, open(), |(_, found)| found.clone())?;
+    ipvs::STEPS.iter().try_for_each(|(name, step)| report(name, step(&mut bench), String::clone).map(drop))
 }
 
 /// Prints the line of a step.

@@ -3,10 +3,12 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `attach` | the programs on interfaces |
 //! | `object` | finds and loads the BPF object |
 //! | `run` | a frame through a program |
 //! | `tables` | maps as values |
 
+mod attach;
 mod object;
 mod run;
 mod tables;
@@ -17,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use aya::Ebpf;
 use lb_common::{
     address::{Address, Port},
@@ -111,6 +113,11 @@ impl Datapath {
     /// [`Self::apply`] at a time of the caller's choice: slots that were freed a second before are written again.
     pub fn apply_at(&mut self, plan: &Plan, now: Instant) -> Result<Summary, Vec<ApplyError>> {
         self.writer.apply(plan, now)
+    }
+
+    /// Frees the ids of what was removed long ago, at a time of the caller's choice.
+    pub fn collect(&mut self, now: Instant) -> Result<()> {
+        self.writer.collect(now).map(drop).map_err(|errors| anyhow!("{errors:?}"))
     }
 
     /// Gives a frontend's service another address, as services on a firewall mark have several in IPVS: same

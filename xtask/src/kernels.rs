@@ -3,29 +3,30 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`packages`] | Debian's kernel packages: found, fetched, unpacked, kept |
-//! | [`archive`] | the cpio archive that a guest starts from |
-//! | [`image`] | what is in it: programs with their libraries, modules, `init.sh` |
-//! | [`machine`] | QEMU, and the lines of its console |
+//! | [`outcome`] | what became of a kernel |
 //! | [`report`] | the table |
 
-mod archive;
-mod image;
-mod machine;
-mod packages;
+mod outcome;
 mod report;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::guest::machine::{Clock, Guest};
+use crate::guest::steps::Steps;
+use crate::guest::{image, machine, packages};
 use crate::host;
 use crate::progress::Progress;
 use crate::setup::{self, Need};
 use crate::{build_ebpf, workspace};
+use outcome::Outcome;
+
+/// Network pairs, and filters where there is no TCX.
+const MODULES: [&str; 3] = ["veth", "sch_ingress", "cls_bpf"];
 
 /// What can be chosen.
 #[derive(clap::Args)]
@@ -39,6 +40,9 @@ pub(crate) struct Options {
     /// Longest time for a guest, in seconds: one that takes longer is ended, and is wrong
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     timeout: u64,
+    /// What a guest's clock counts: with `instructions`, no deadline in it depends on how busy this machine is
+    #[arg(long, value_enum, default_value_t = Clock::Instructions)]
+    clock: Clock,
 }
 
 /// The task.
@@ -46,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut progress = Progress::new(6);
     let chain = setup::prepare(&mut progress, Need::Everything)?;
     progress.step("preparing the virtual machine");
-    packages::require_programs()?;
+    packages::require_programs(&[])?;
     build_ebpf::build(&mut progress, &chain, "release")?;
     progress.step("building bpvs");
     let made = host::build(&["-p", "lb-userspace", "--bin", "bpvs", "-p", "bpvs-tests", "--bin", "bpvs-guest"])?;
@@ -56,22 +60,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     progress.step("fetching kernels");
     let mut kernels: Vec<packages::Kernel> = Vec::new();
     for series in &options.kernels {
-        let kernel = packages::kernel(*series, options.refresh, &image::MODULES)?;
+        let kernel = packages::kernel(*series, options.refresh)?;
         progress.note(&format!("Linux {series}: {}", kernel.release));
         kernels.push(kernel);
     }
     let folder = workspace::root().join("target/kernels");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let programs = image::programs(bpvs, guest, &folder)?;
+    let programs = image::programs(&[("bpvs", bpvs), ("bpvs-guest", guest)], &[], &folder)?;
 
     progress.step(&format!("running bpvs-guest on {} kernels", kernels.len()));
-    let limit = Duration::from_secs(options.timeout);
-    let results: Vec<machine::Outcome> = thread::scope(|scope| {
+    let (clock, limit) = (options.clock, Duration::from_secs(options.timeout));
+    let results: Vec<Outcome> = thread::scope(|scope| {
         let runs: Vec<_> = kernels
             .iter()
             .map(|kernel| {
                 let (programs, folder) = (&programs, &folder);
-                scope.spawn(move || boot(kernel, programs, folder, limit))
+                scope.spawn(move || boot(kernel, programs, folder, clock, limit))
             })
             .collect();
         runs.into_iter()
@@ -82,8 +86,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     print!("{}", report::table(&results));
     let wrong: Vec<_> = results.iter().filter(|outcome| !outcome.is_right()).collect();
     for outcome in &wrong {
-        eprintln!("\n{}: {}; its console: {}", outcome.release, outcome.verdict(), outcome.console.display());
-        eprintln!("{}", outcome.tail());
+        eprintln!("\n{}: {}; its console: {}", outcome.release, outcome.verdict(), outcome.ended.console.display());
+        eprintln!("{}", outcome.ended.tail());
     }
     if !wrong.is_empty() {
         bail!("bpvs does not work on {} of {} kernels", wrong.len(), results.len());
@@ -95,12 +99,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn boot(
     kernel: &packages::Kernel,
     programs: &image::Programs,
-    folder: &std::path::Path,
+    folder: &Path,
+    clock: Clock,
     limit: Duration,
-) -> Result<machine::Outcome> {
+) -> Result<Outcome> {
     let named = |suffix: &str| -> PathBuf { folder.join(format!("{}.{suffix}", kernel.release)) };
     let (initramfs, console) = (named("cpio"), named("console"));
-    let bytes = image::initramfs(kernel, programs)?;
+    let bytes = image::initramfs(programs, &kernel.modules()?.in_order(&MODULES)?, "bpvs-guest\n")?;
     fs::write(&initramfs, bytes).with_context(|| format!("cannot write {}", initramfs.display()))?;
-    machine::run(kernel, &initramfs, &console, limit)
+    let guest = Guest { kernel: &kernel.image(), initramfs: &initramfs, console, clock, limit };
+    let mut steps = Steps::default();
+    let ended = machine::run(guest, |after, line| {
+        if let Some(done) = steps.hear(after, line) {
+            eprintln!("      {}  {done}", kernel.release);
+        }
+    })?;
+    Ok(Outcome { release: kernel.release.clone(), steps, ended })
 }

@@ -1,14 +1,17 @@
 //! `cargo xtask`: prepare a machine, build the BPF object, test, show and measure bpvs.
 //!
 //! One file per task; what several tasks need is below them: `toolchain` (what can build BPF here), `process` (running
-//! programs), `progress` (saying how far we are), `workspace` (where things are).
+//! programs), `progress` (saying how far we are), `workspace` (where things are),
+//! `guest` (virtual machines).
 
 mod bench;
 mod build_ebpf;
 mod demo;
+mod guest;
 mod host;
 mod kernels;
 mod lint;
+mod oracle;
 mod process;
 mod progress;
 mod setup;
@@ -41,6 +44,8 @@ enum Task {
     Lint,
     /// Boot the kernels that bpvs supports in virtual machines, and try it on each
     Kernels(kernels::Options),
+    /// Compare bpvs with Linux IPVS in virtual machines, decision by decision
+    Oracle(oracle::Options),
     /// Measure the cost of a packet (as root)
     Bench(bench::Options),
 }
@@ -53,6 +58,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Lint => lint::run(),
         Task::Kernels(options) => kernels::run(&options),
+        Task::Oracle(options) => oracle::run(&options),
         Task::Bench(options) => bench::run(&options),
     };
     // Not `Result` as the return value: that prints a backtrace of xtask, which is never what went wrong.

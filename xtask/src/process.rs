@@ -53,14 +53,19 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Run to the end and return what it wrote to stdout; an error carries what it wrote to stderr.
+/// Run to the end and return what it wrote to stdout as text; an error carries what it wrote to stderr.
 pub(crate) fn capture(command: &mut Command) -> Result<String> {
+    output(command).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Run to the end and return what it wrote to stdout; an error carries what it wrote to stderr.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let line = line(command);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{line}`"))?;
     if !output.status.success() {
         bail!("`{line}` failed: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(output.stdout)
 }
 
 /// A command that knows nothing of the cargo and the toolchain that xtask itself runs under.

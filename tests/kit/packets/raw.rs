@@ -59,7 +59,7 @@ impl RawSocket {
     pub fn receive(&self, deadline: Duration) -> Result<Option<Vec<u8>>> {
         let end = Instant::now() + deadline;
         loop {
-            if let Some(frame) = self.read()? {
+            if let Some(frame) = self.read(70_000)? {
                 return Ok(Some(frame));
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -75,6 +75,11 @@ impl RawSocket {
                 }
             }
         }
+    }
+
+    /// The next received frame if it is there already, up to 2,048 bytes of it.
+    pub fn ready(&self) -> Result<Option<Vec<u8>>> {
+        self.read(2_048)
     }
 
     /// The next received frame that is right and `wanted`, with what is in it. Frames of other protocols are passed
@@ -96,8 +101,8 @@ impl RawSocket {
         bail!("the packet did not come to {} within {deadline:?}; others: [{}]", self.interface, others.join(", "))
     }
 
-    fn read(&self) -> Result<Option<Vec<u8>>> {
-        let mut frame = vec![0_u8; 70_000];
+    fn read(&self, room: usize) -> Result<Option<Vec<u8>>> {
+        let mut frame = vec![0_u8; room];
         // Aligned for cmsghdr.
         let mut control = [0_u64; 16];
         // SAFETY: msghdr is plain integers and pointers, for which all zeros is a value.

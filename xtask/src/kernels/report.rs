@@ -1,24 +1,23 @@
 //! The result: a line for each step, a column for each kernel.
 
-use super::machine::Outcome;
+use super::outcome::Outcome;
 
 /// The table.
 pub(crate) fn table(outcomes: &[Outcome]) -> String {
     let mut steps: Vec<&str> = Vec::new();
-    for name in outcomes.iter().flat_map(|outcome| &outcome.steps) {
-        if !steps.contains(&name.as_str()) {
+    for name in outcomes.iter().flat_map(|outcome| outcome.steps.names()) {
+        if !steps.contains(&name) {
             steps.push(name);
         }
     }
     let mut rows = vec![row("", outcomes, |outcome| outcome.release.clone())];
     for step in steps {
         rows.push(row(step, outcomes, |outcome| {
-            let done = outcome.done.iter().find(|done| done.name == step);
-            done.map_or("-", |done| if done.right { "ok" } else { "WRONG" }).to_owned()
+            outcome.steps.right(step).map_or("-", |right| if right { "ok" } else { "WRONG" }).to_owned()
         }));
     }
     rows.push(row("all", outcomes, |outcome| if outcome.is_right() { "ok" } else { "WRONG" }.to_owned()));
-    rows.push(row("seconds", outcomes, |outcome| format!("{:.0}", outcome.took.as_secs_f64())));
+    rows.push(row("seconds", outcomes, |outcome| format!("{:.0}", outcome.ended.took.as_secs_f64())));
     rows.concat()
 }
 

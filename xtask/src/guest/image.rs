@@ -1,5 +1,5 @@
-//! What a guest is made of: bpvs, the program that tries it, the programs that this one calls, with their libraries, and
-//! the kernel modules for veth and clsact.
+//! What a guest is made of: bpvs, a program that tries it, the programs that this one calls, with their libraries, and
+//! kernel modules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,11 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::archive::Archive;
-use super::packages::Kernel;
+use super::modules::Module;
 use crate::{process, workspace};
 
 /// Programs that the test kit calls.
 const CALLED: [&str; 5] = ["ip", "tc", "bpftool", "ethtool", "nsenter"];
-/// Modules, in the order in which they are loaded: network pairs, and filters where there is no TCX.
-pub(crate) const MODULES: [&str; 3] = ["veth", "sch_ingress", "cls_bpf"];
 /// Folders that file systems are mounted on, and what programs expect.
 const FOLDERS: [&str; 6] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var"];
 
@@ -23,15 +21,16 @@ const INIT: &str = include_str!("init.sh");
 /// Files of every guest, whatever its kernel: place in the guest, content.
 pub(crate) struct Programs(Vec<(String, Vec<u8>)>);
 
-/// Collects the programs. `folder` is for copies without symbols, a tenth of the size.
-pub(crate) fn programs(bpvs: &Path, guest: &Path, folder: &Path) -> Result<Programs> {
+/// Collects programs: those that cargo built, by their name in the guest, and besides those that every guest has `called`
+/// ones of this machine. `folder` is for copies without symbols, a tenth of the size.
+pub(crate) fn programs(built: &[(&str, &Path)], called: &[&str], folder: &Path) -> Result<Programs> {
     let mut files = Vec::new();
-    for (program, name) in [(bpvs, "bpvs"), (guest, "bpvs-guest")] {
+    for (name, program) in built {
         let stripped = folder.join(name);
         process::capture(Command::new("strip").arg("-o").arg(&stripped).arg(program))?;
         add_program(&mut files, &stripped, &format!("/bin/{name}"))?;
     }
-    for name in CALLED {
+    for name in CALLED.iter().chain(called) {
         let program = workspace::find_program(name).with_context(|| format!("no program `{name}` on PATH"))?;
         add_program(&mut files, &program, &format!("/usr/sbin/{name}"))?;
     }
@@ -82,15 +81,17 @@ fn parse_libraries(text: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The first file system of a guest with this kernel.
-pub(crate) fn initramfs(kernel: &Kernel, programs: &Programs) -> Result<Vec<u8>> {
+/// The first file system of a guest: with these programs and modules, loaded in this order, it runs `script` and ends with
+/// its exit code.
+pub(crate) fn initramfs(programs: &Programs, modules: &[Module], script: &str) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     for folder in FOLDERS {
         archive.folder(folder);
     }
     archive.file("/init", INIT.as_bytes(), true);
-    for (number, name) in MODULES.iter().enumerate() {
-        archive.file(&format!("/modules/{number}-{name}.ko"), &kernel.module(name)?, false);
+    archive.file("/script", script.as_bytes(), false);
+    for (number, module) in modules.iter().enumerate() {
+        archive.file(&format!("/modules/{number:03}-{}.ko", module.name), &module.content()?, false);
     }
     for (place, content) in &programs.0 {
         archive.file(place, content, true);

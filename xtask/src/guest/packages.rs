@@ -9,15 +9,20 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
+use super::bzimage;
+use super::modules::Modules;
 use crate::toolchain::{apt, linker};
 use crate::{process, workspace};
 
-/// Programs that the guests take, and Debian's packages of them.
-const PROGRAMS: [(&str, &str); 6] = [
+/// Programs that make guests, and Debian's packages of them.
+const PROGRAMS: [(&str, &str); 9] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("dpkg-deb", "dpkg"),
     ("xz", "xz-utils"),
+    ("zstd", "zstd"),
+    ("lz4", "lz4"),
+    ("depmod", "kmod"),
     ("strip", "binutils"),
     ("timeout", "coreutils"),
 ];
@@ -25,6 +30,8 @@ const PROGRAMS: [(&str, &str); 6] = [
 /// Debian's small kernels: those for clouds boot in two seconds and lack nothing that bpvs uses.
 const FLAVOURS: [&str; 2] = ["-cloud-amd64", "-cloud-amd64-unsigned"];
 const PREFIX: &str = "linux-image-";
+/// The kernel among what is kept of a package.
+const IMAGE: &str = "vmlinux";
 
 /// A series of kernels: `6.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +54,7 @@ impl fmt::Display for Series {
 }
 
 /// A kernel that was unpacked.
+#[derive(Clone)]
 pub(crate) struct Kernel {
     /// Its version, as its package has it: `6.1.0-57`.
     pub(crate) release: String,
@@ -56,27 +64,32 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// The file to boot.
     pub(crate) fn image(&self) -> PathBuf {
-        self.folder.join("vmlinuz")
+        self.folder.join(IMAGE)
     }
 
-    /// One of its modules.
-    pub(crate) fn module(&self, name: &str) -> Result<Vec<u8>> {
-        let file = self.folder.join(format!("{name}.ko"));
-        fs::read(&file).with_context(|| format!("cannot read {}", file.display()))
+    /// Its modules.
+    pub(crate) fn modules(&self) -> Result<Modules> {
+        Modules::below(&self.folder)
+    }
+
+    /// Everything of it was kept: what is written last is there.
+    fn is_complete(&self) -> bool {
+        self.image().is_file()
     }
 }
 
-/// Installs what is missing, or says how.
-pub(crate) fn require_programs() -> Result<()> {
+/// Installs what is missing of the programs that make guests and of `more` (program, Debian's package), or says how.
+pub(crate) fn require_programs(more: &[(&str, &str)]) -> Result<()> {
     if std::env::consts::ARCH != "x86_64" {
         bail!(
             "the guests are made of this machine's programs and kernels for x86-64, and this is {}",
             std::env::consts::ARCH
         );
     }
-    let missing = || PROGRAMS.into_iter().filter(|(program, _)| workspace::find_program(program).is_none());
-    let programs: Vec<&str> = missing().map(|(program, _)| program).collect();
-    if programs.is_empty() && apt::is_debian() {
+    let all = PROGRAMS.iter().chain(more);
+    let missing = all.filter(|(program, _)| workspace::find_program(program).is_none());
+    let packages: Vec<String> = missing.map(|(_, package)| (*package).to_owned()).collect();
+    if packages.is_empty() && apt::is_debian() {
         return Ok(());
     }
     if !apt::is_debian() {
@@ -85,21 +98,17 @@ pub(crate) fn require_programs() -> Result<()> {
             apt::distribution()
         );
     }
-    apt::install(&missing().map(|(_, package)| package.to_owned()).collect::<Vec<_>>())
+    apt::install(&packages)
 }
 
 /// The newest kernel of a series: of those fetched before, or with `refresh` of those that Debian has.
-pub(crate) fn kernel(series: Series, refresh: bool, modules: &[&str]) -> Result<Kernel> {
-    let shared = linker::shared("kernels")?;
+pub(crate) fn kernel(series: Series, refresh: bool) -> Result<Kernel> {
+    let shared = linker::shared("guests")?;
     fs::create_dir_all(&shared).with_context(|| format!("cannot create {}", shared.display()))?;
     let at = |release: String| Kernel { folder: shared.join(&release), release };
-    let is_complete = |kernel: &Kernel| {
-        let module = |name: &&str| kernel.folder.join(format!("{name}.ko")).is_file();
-        kernel.image().is_file() && modules.iter().all(module)
-    };
     if !refresh && let Some(release) = newest(fetched(&shared)?, series) {
         let kernel = at(release);
-        if is_complete(&kernel) {
+        if kernel.is_complete() {
             return Ok(kernel);
         }
     }
@@ -115,8 +124,8 @@ pub(crate) fn kernel(series: Series, refresh: bool, modules: &[&str]) -> Result<
         );
     };
     let kernel = at(release);
-    if !is_complete(&kernel) {
-        fetch(&package, &kernel, modules)?;
+    if !kernel.is_complete() {
+        fetch(&package, &kernel)?;
     }
     Ok(kernel)
 }
@@ -158,7 +167,7 @@ fn newest(releases: Vec<String>, series: Series) -> Option<String> {
 }
 
 /// Downloads and unpacks a package, and keeps the kernel and the modules of it.
-fn fetch(package: &str, kernel: &Kernel, modules: &[&str]) -> Result<()> {
+fn fetch(package: &str, kernel: &Kernel) -> Result<()> {
     // Beside the final place, so that an interrupted run leaves nothing that is taken for a kernel.
     let mut partial = kernel.folder.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
@@ -167,7 +176,7 @@ fn fetch(package: &str, kernel: &Kernel, modules: &[&str]) -> Result<()> {
     for folder in [&download, &kept] {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
-    let fetched = unpack(package, &download, &unpacked, &kept, modules, &kernel.release);
+    let fetched = unpack(package, &download, &unpacked, &kept, &kernel.release);
     let moved = fetched.and_then(|()| {
         // An incomplete one of another version of this task.
         if kernel.folder.exists() {
@@ -179,7 +188,7 @@ fn fetch(package: &str, kernel: &Kernel, modules: &[&str]) -> Result<()> {
     moved
 }
 
-fn unpack(package: &str, download: &Path, unpacked: &Path, kept: &Path, modules: &[&str], release: &str) -> Result<()> {
+fn unpack(package: &str, download: &Path, unpacked: &Path, kept: &Path, release: &str) -> Result<()> {
     eprintln!("      fetching {package}");
     let mut apt = Command::new("apt-get");
     // As this user: apt's own may not write here, and warns of it.
@@ -191,19 +200,9 @@ fn unpack(package: &str, download: &Path, unpacked: &Path, kept: &Path, modules:
         process::run(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(unpacked))?;
     }
     let lacks = |what: &str| format!("{package} has no {what} for {release}");
-    let image = find(unpacked, &|name| name.starts_with("vmlinuz-"))?.with_context(|| lacks("vmlinuz"))?;
-    fs::copy(&image, kept.join("vmlinuz")).with_context(|| format!("cannot copy {}", image.display()))?;
-    for module in modules {
-        let (plain, packed) = (format!("{module}.ko"), format!("{module}.ko.xz"));
-        let file = find(unpacked, &|name| name == plain || name == packed)?.with_context(|| lacks(&plain))?;
-        let place = kept.join(&plain);
-        if file.extension().is_some_and(|kind| kind == "xz") {
-            process::run(Command::new("xz").arg("--decompress").arg(&file))?;
-        }
-        let file = file.with_file_name(&plain);
-        fs::copy(&file, &place).with_context(|| format!("cannot copy {}", file.display()))?;
-    }
-    Ok(())
+    Modules::keep(unpacked, kept).with_context(|| lacks("modules"))?;
+    let packed = find(unpacked, &|name| name.starts_with("vmlinuz-"))?.with_context(|| lacks("vmlinuz"))?;
+    bzimage::unpack(&packed, &kept.join(IMAGE))
 }
 
 /// The first file below `folder` whose name is `wanted`.

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# The first process of a guest: mounts, modules, bpvs-guest, off. Its console is what xtask reads.
+# The first process of a guest: mounts, modules, /script, off. Its console is what xtask reads.
 /bin/busybox --install -s /bin
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export BPVS_BIN=/bin/bpvs BPVS_BPF_OBJECT=/bpvs.o
@@ -10,8 +10,11 @@ mount -t tmpfs none /run
 mount -t tmpfs none /tmp
 mount -t bpf none /sys/fs/bpf
 mount -t cgroup2 none /sys/fs/cgroup
-for module in /modules/*; do insmod "$module"; done
+ip link set lo up
+for module in /modules/*; do
+	insmod "$module" || { echo "$module cannot be loaded"; echo "ended 1"; reboot -f; }
+done
 echo "kernel $(uname -r)"
-bpvs-guest 2>&1
+sh /script 2>&1
 echo "ended $?"
 reboot -f

@@ -1,0 +1,18 @@
+//! Where bpvs is meant to differ from IPVS: the one list of what is not compared, and why.
+//!
+//! | what | IPVS | bpvs | how it is kept apart |
+//! |---|---|---|---|
+//! | packet of a connection whose server was removed, without `expire_nodest_conn` | dropped in silence until the connection times out | a TCP stream goes on, a SYN or datagram gets another server at once | not sent while the server is out of the list ([`is_not_compared`]) |
+//! | edit that changes nothing (`-e` with the same weight) | an edit all the same: wrr starts its pass again | there is no such thing: what is desired is there | never generated |
+//! | one client port, two virtual services, one real server | replies come from the newer service | the second connection gets another source port | scripts use client ports of their own |
+//!
+//! A stray segment is no difference: IPVS leaves it to the host's stack, which answers with a reset, and bpvs does the
+//! same itself. Nor is a stray SCTP packet: the stack answers that it does not know the protocol, bpvs that the port is
+//! unreachable, and both count as an ICMP refusal here.
+
+use super::script::Script;
+
+/// True if a client's packet of a connection says nothing: the connection's server is not in the list.
+pub fn is_not_compared(script: &Script, server_is_listed: bool) -> bool {
+    !server_is_listed && !script.switches.expire_nodest_conn
+}

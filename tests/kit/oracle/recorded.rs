@@ -1,0 +1,51 @@
+//! Answers that were recorded, as a subject.
+
+use anyhow::{Context, Result, ensure};
+
+use super::script::{Answer, Event, Script};
+use super::subject::Subject;
+
+/// What IPVS answered.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    script: Option<Script>,
+    place: usize,
+}
+
+impl Recorded {
+    fn next(&mut self) -> Result<(Event, Answer)> {
+        let script = self.script.as_ref().context("no script has begun")?;
+        let (event, answer) = script.steps.get(self.place).context("the script is over")?;
+        self.place += 1;
+        let text = event.text(script.v6);
+        Ok((event.clone(), answer.clone().with_context(|| format!("no answer to `{text}` was recorded"))?))
+    }
+}
+
+impl Subject for Recorded {
+    fn name(&self) -> &str {
+        "recorded"
+    }
+
+    fn begin(&mut self, script: &Script) -> Result<()> {
+        *self = Self { script: Some(script.clone()), place: 0 };
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event) -> Result<Answer> {
+        let (recorded, answer) = self.next()?;
+        ensure!(recorded == *event, "asked for {event:?} where {recorded:?} was recorded");
+        Ok(answer)
+    }
+
+    fn wait(&mut self, _milliseconds: u32, _passed: bool) -> Result<bool> {
+        self.next()?;
+        // No time passes here.
+        Ok(false)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.script = None;
+        Ok(())
+    }
+}
