@@ -21,7 +21,7 @@ use crate::{
     atomic::Word,
     connections::Entry,
     count,
-    maps::{CONNECTIONS, DESTINATION_LOAD, SOCKET_FLOWS, SOCKETS, SWEEP_RECOUNT, SWEEP_RESULT},
+    maps::{CONNECTIONS, DESTINATION_LOAD, DESTINATIONS_MAP, SOCKET_FLOWS, SOCKETS, SWEEP_RECOUNT, SWEEP_RESULT},
     persistence,
     schedule::repeat,
     settings::{now, settings},
@@ -105,10 +105,16 @@ unsafe extern "C" fn finish_recount(id: u32, sweep: *mut Sweep) -> c_long {
     let (changes, connections) =
         unsafe { (Word::new(&raw mut (*load).changes), Word::new(&raw mut (*load).connections)) };
     // In this order: `count::load` announces a change before it makes it.
-    let counted = connections.load() & !DestinationLoad::OVERLOADED;
-    if changes.load() == recount.changes && counted != recount.connections {
+    let counted = connections.load();
+    // The flag stays where thresholds can have set it; elsewhere it is a sign of what is to be corrected.
+    let flag = match DESTINATIONS_MAP.get(id) {
+        Some(destination) if destination.upper != 0 => counted & DestinationLoad::OVERLOADED,
+        _ => 0,
+    };
+    let right = recount.connections | flag;
+    if changes.load() == recount.changes && counted != right {
         // A difference is added, not the value stored: a connection that comes this instant stays counted.
-        connections.add(recount.connections.wrapping_sub(counted));
+        connections.add(right.wrapping_sub(counted));
         sweep.corrections += 1;
     }
     0

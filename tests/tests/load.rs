@@ -80,34 +80,36 @@ fn every_program_is_verified_within_its_budget() -> Result<()> {
 /// Fields of a map's values, and of its keys, as `lb-common` declares them. `None`: a plain number.
 fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
     let key = match map {
-        "services" => Some("address port protocol pad"),
-        "connections" => Some("source destination source_port destination_port protocol pad"),
+        "services" => Some("address port protocol kind"),
+        "service_prefixes" => Some("prefix_len data"),
+        "connections" => Some("source destination source_port destination_port protocol kind pad"),
         "fragments" => Some("source destination identification protocol pad"),
         "locality" | "locality_sets" => Some("address service chunk"),
         "socket_flows" => Some("cookie peer peer_port protocol pad"),
         _ => None,
     };
     let value = match map {
-        "scratch" => Some("packet quoted quote request opened"),
-        "services" => Some(
-            "id version scheduler flags set_base set_length table_base table_length max_weight weight_step started pad",
+        "scratch" => Some("packet quoted quote wanted service request opened"),
+        "services" | "service_prefixes" => Some(
+            "id version scheduler flags set_base set_length table_base table_length max_weight weight_step started \
+             persistence_prefix pad persistence_timeout",
         ),
         "destination_slots" => Some("destination weight"),
-        "destinations" => Some("address port flags service epoch weight last_weight pad"),
+        "destinations" => Some("address port flags service epoch weight last_weight upper lower"),
         "destination_load" => Some("connections remote_active changes"),
         "destination_traffic" | "service_retired" => Some("connections in_packets out_packets in_bytes out_bytes"),
         "connections" => {
-            Some("source destination source_port destination_port server service state last_seen timeout pad")
+            Some("source destination source_port destination_port server service state last_seen timeout control")
         }
         "fragments" => Some("source_port destination_port"),
         "locality" => Some("last_used last_modified server length count"),
         "locality_sets" => Some("servers"),
         "sockets" => Some("frontend server_address frontend_port server_port server service protocol connected"),
         "socket_flows" => Some("peer peer_port pad server last_seen state service"),
-        "settings" => Some("version max_destinations node_v4 node_v6 namespace_cookie timeouts"),
+        "settings" => Some("version max_destinations node_v4 node_v6 namespace_cookie timeouts switches pad"),
         "sweep_recount" => Some("connections changes pad"),
         "sweep_result" => Some("entries expired orphans corrections recounts recount_asked"),
-        "scheduler_state" | "drops" => None,
+        "scheduler_state" | "drops" | "lookups" => None,
         _ => bail!("map `{map}` is new: state its fields here"),
     };
     Ok((key, value))

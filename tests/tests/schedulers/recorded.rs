@@ -96,7 +96,12 @@ impl Target for Played<'_> {
             return Ok(None);
         }
         let chosen = verify(&run.frame)?.to;
-        let number = (1..=WEIGHTS.len() as u32).find(|&number| self.script.server(number) == chosen);
+        let number = (1..=WEIGHTS.len() as u32).find(|&number| {
+            let server = self.script.server(number);
+            // A server without a port of its own has the client's.
+            let port = if server.port() == 0 { PORT } else { server.port() };
+            SocketAddr::new(server.ip(), port) == chosen
+        });
         let ends = [client, vip, chosen];
         self.connections.push(Some(ends));
         self.reply(ends, flags::SYN | flags::ACK)?;
