@@ -7,10 +7,15 @@ use bpvs_tests::{
     agent::PinFolder,
     datapath::{Datapath, Sizes, load_programs, object_path, open},
 };
-use lb_common::layout::{
-    Connection, ConnectionKey, FragmentKey, FragmentPorts, Locality, LocalityChunk, LocalityKey, Service, ServiceKey,
-    SocketConnection, SocketFlow, SocketFlowKey,
+use lb_common::{
+    address::Protocol,
+    layout::{
+        Connection, ConnectionKey, FragmentKey, FragmentPorts, Locality, LocalityChunk, LocalityKey, Service,
+        ServiceKey, SocketConnection, SocketFlow, SocketFlowKey,
+    },
+    scheduler::Scheduler,
 };
+use lb_userspace::plan::{DesiredService, Frontend, Plan, Scope};
 use serde_json::Value;
 
 /// Small, as every entry is printed.
@@ -148,9 +153,14 @@ fn bpftool_prints_named_fields_of_every_map() -> Result<()> {
     datapath.insert("locality_sets", LocalityKey::default(), LocalityChunk::default())?;
     datapath.insert("sockets", 1u64, SocketConnection::default())?;
     datapath.insert("socket_flows", SocketFlowKey::default(), SocketFlow::default())?;
+    let network = Frontend { scope: Scope::Prefix(8), ..Frontend::new([10, 0, 0, 0].into(), 80, Protocol::Tcp) };
+    let service = DesiredService::new("of a network", Scheduler::RoundRobin, Vec::new());
+    datapath
+        .apply(&Plan { services: [(network, service)].into(), ..Plan::default() })
+        .map_err(|errors| anyhow::anyhow!("a network's service: {errors:?}"))?;
     let folder = PinFolder::new()?;
     let maps = datapath.pin_maps(folder.path())?;
-    ensure!(maps.len() >= 17, "maps are missing: {maps:?}");
+    ensure!(maps.len() >= 19, "maps are missing: {maps:?}");
     for map in &maps {
         let entries = dump(&folder.path().join(map)).with_context(|| format!("map `{map}`"))?;
         let entry = entries.first().with_context(|| format!("bpftool prints nothing of map `{map}`"))?;

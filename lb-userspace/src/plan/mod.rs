@@ -50,6 +50,21 @@ pub struct DesiredService {
     pub destinations: Vec<DesiredDestination>,
 }
 
+impl DesiredService {
+    /// A service with nothing but these.
+    pub fn new(origin: impl Into<String>, scheduler: Scheduler, destinations: Vec<DesiredDestination>) -> Self {
+        Self {
+            origin: origin.into(),
+            scheduler,
+            hash_port: false,
+            hash_fallback: false,
+            persistence: None,
+            one_packet: false,
+            destinations,
+        }
+    }
+}
+
 /// What this node should do, and what stands in the way of what was stated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {

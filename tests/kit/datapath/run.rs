@@ -31,11 +31,13 @@ pub struct Options {
     pub repeat: u32,
     /// Index of the interface that the packet is on; 1 is loopback.
     pub interface: u32,
+    /// Firewall mark of the packet.
+    pub mark: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { repeat: 1, interface: 1 }
+        Self { repeat: 1, interface: 1, mark: 0 }
     }
 }
 
@@ -43,6 +45,8 @@ impl Default for Options {
 const GROWTH: usize = 512;
 /// `sizeof(struct __sk_buff)` up to and with `gso_size`; the kernel takes a shorter context than its own.
 const CONTEXT_BYTES: usize = 176;
+/// Offset of `mark` in `struct __sk_buff`.
+const CONTEXT_MARK: usize = 8;
 /// Offset of `ifindex` in `struct __sk_buff`.
 const CONTEXT_INTERFACE: usize = 40;
 
@@ -56,6 +60,7 @@ pub(super) fn run(object: &Ebpf, name: &str, frame: &[u8], options: Options) -> 
     let mut out = vec![0; frame.len() + GROWTH];
     let mut context = [0; CONTEXT_BYTES];
     context[CONTEXT_INTERFACE..CONTEXT_INTERFACE + 4].copy_from_slice(&options.interface.to_ne_bytes());
+    context[CONTEXT_MARK..CONTEXT_MARK + 4].copy_from_slice(&options.mark.to_ne_bytes());
     let run = program.test_run(TestRunOptions {
         data_in: Some(frame),
         data_out: Some(&mut out),

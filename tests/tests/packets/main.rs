@@ -21,6 +21,7 @@ mod mutations;
 mod reference;
 mod refusal;
 mod rows;
+mod semantics;
 mod shapes;
 mod translation;
 mod twins;
