@@ -269,8 +269,11 @@ unsafe extern "C" fn scan_step(chunk: u32, state: *mut LeastLoaded) -> c_long {
         if index >= state.length {
             return 1;
         }
-        let slot = slot(state.set_base.wrapping_add(index));
-        if matches!(state.scan.step(&candidate(slot.destination, slot.weight)), Flow::Stop) {
+        // There is no way on without either: one path less for the verifier to follow.
+        let Some(slot) = DESTINATION_SLOTS.get(state.set_base.wrapping_add(index)) else { return 1 };
+        let Some(load) = DESTINATION_LOAD.get(slot.destination) else { return 1 };
+        let candidate = Candidate::with(slot.destination, slot.weight, usable(load, slot.weight), load);
+        if matches!(state.scan.step(&candidate), Flow::Stop) {
             return 1;
         }
     }

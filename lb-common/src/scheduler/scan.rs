@@ -50,11 +50,6 @@ impl Candidate {
     pub const fn expected_delay(&self) -> i32 {
         self.active.wrapping_add(1) as i32
     }
-
-    #[inline(always)]
-    const fn usable(&self) -> bool {
-        self.usable_weight > 0
-    }
 }
 
 /// Whether the caller goes on with the next destination.
@@ -118,7 +113,9 @@ impl Scan {
     /// A scan that has seen nothing.
     #[inline(always)]
     pub const fn new(rule: Rule) -> Self {
-        Self { rule, best_destination: 0, best_weight: 0, best_cost: 0, relaxed: 0 }
+        // Such that the first usable destination is better by the rule's own comparison.
+        let best_cost = if matches!(rule, Rule::Least) { -1 } else { 1 };
+        Self { rule, best_destination: 0, best_weight: 0, best_cost, relaxed: 0 }
     }
 
     /// Shows the next destination in list order.
@@ -126,11 +123,13 @@ impl Scan {
     pub const fn step(&mut self, candidate: &Candidate) -> Flow {
         // IPVS looks for a relaxed destination among all, unusable ones included.
         self.relaxed |= (candidate.active as i64) * 2 - candidate.weight as i64;
-        if !candidate.usable() {
+        // The weight of one that is overloaded is 0 from here on.
+        let weight = candidate.usable_weight;
+        if weight <= 0 {
             return Flow::Continue;
         }
         // A server that is exactly full takes one more, as in IPVS.
-        if matches!(self.rule, Rule::Overflow) && candidate.active as i64 > candidate.weight as i64 {
+        if matches!(self.rule, Rule::Overflow) && candidate.active as i64 > weight as i64 {
             return Flow::Continue;
         }
         let cost = match self.rule {
@@ -139,25 +138,24 @@ impl Scan {
             Rule::ExpectedDelay | Rule::NeverQueue => candidate.expected_delay(),
         };
         if matches!(self.rule, Rule::NeverQueue) && candidate.active == 0 {
-            self.take(candidate, cost);
+            self.take(candidate.destination, weight, cost);
             return Flow::Stop;
         }
-        let better = self.best_destination == 0
-            || match self.rule {
-                Rule::Least => (cost as u32) < self.best_cost as u32,
-                Rule::Failover | Rule::Overflow => candidate.weight > self.best_weight,
-                _ => self.best_cost as i64 * candidate.weight as i64 > cost as i64 * self.best_weight as i64,
-            };
+        let better = match self.rule {
+            Rule::Least => (cost as u32) < self.best_cost as u32,
+            Rule::Failover | Rule::Overflow => weight > self.best_weight,
+            _ => self.best_cost as i64 * weight as i64 > cost as i64 * self.best_weight as i64,
+        };
         if better {
-            self.take(candidate, cost);
+            self.take(candidate.destination, weight, cost);
         }
         Flow::Continue
     }
 
     #[inline(always)]
-    const fn take(&mut self, candidate: &Candidate, cost: i32) {
-        self.best_destination = candidate.destination;
-        self.best_weight = candidate.weight;
+    const fn take(&mut self, destination: u32, weight: i32, cost: i32) {
+        self.best_destination = destination;
+        self.best_weight = weight;
         self.best_cost = cost;
     }
 
