@@ -139,7 +139,14 @@ impl Director for Bpvs {
     fn delete_server(&mut self, key: &VirtualKey, address: IpAddr, port: u16) -> Result<()> {
         let service = self.service(key)?;
         service.destinations.remove(place(service, address, port)?);
-        self.apply()
+        self.apply()?;
+        if self.datapath.settings()?.switches & SETTING_EXPIRE_NODEST != 0 {
+            // What the agent's next sweep does; twice, as a template may be looked at before its connections.
+            for _ in 0..2 {
+                self.pass_time(Duration::ZERO, true)?;
+            }
+        }
+        Ok(())
     }
 
     fn set_timeouts(&mut self, tcp: u32, tcp_fin: u32, udp: u32) -> Result<()> {
@@ -196,7 +203,10 @@ impl Playable for Bpvs {
     }
 
     fn forget(&mut self) -> Result<()> {
-        self.pass_time(FOREVER, false)?;
+        // Twice: a template may be looked at before its connections, and goes on then.
+        for _ in 0..2 {
+            self.pass_time(FOREVER, false)?;
+        }
         let left = self.datapath.connections()?;
         ensure!(left.is_empty(), "{} entries outlive every timeout: {left:?}", left.len());
         // Twice: the first call begins the time that a removed server rests.

@@ -70,7 +70,7 @@ impl<D: Playable> Played<D> {
         let transport = |packet: &Packet| signals::transport(script.protocol, packet, from, signal);
         let known = self.flows.get(&flow).copied();
         if from == Side::Server {
-            let Some(server) = known else { return Ok(Answer::Void) };
+            let Some(server) = known.filter(|_| !differences::is_not_answered(script)) else { return Ok(Answer::Void) };
             let server = script.server(server);
             return match self.network.from_server(Packet::new(server, client), transport)? {
                 Outcome::Nothing => Ok(Answer::Silence),
@@ -180,6 +180,10 @@ impl<D: Playable> Subject for Played<D> {
                 let address = self.script()?.server(server);
                 self.director.delete_server(&service.key, address.ip(), address.port())?;
                 self.listed.remove(&server);
+                if D::ENDS_LATER && self.script()?.switches.expire_nodest_conn {
+                    // A worker ends the server's connections at the next tick (`expire_nodest_conn_handler`).
+                    thread::sleep(SEVERAL_TICKS);
+                }
             }
             Event::Service(choice) => {
                 let service = choice.service(service.key);
