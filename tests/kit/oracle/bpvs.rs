@@ -65,6 +65,17 @@ impl Bpvs {
         Ok(())
     }
 
+    /// With `expire_nodest_conn`, what the agent's next sweeps do after a removal: a template may be looked at before its
+    /// connections.
+    fn flush(&mut self) -> Result<()> {
+        if self.datapath.settings()?.switches & SETTING_EXPIRE_NODEST != 0 {
+            for _ in 0..2 {
+                self.pass_time(Duration::ZERO, true)?;
+            }
+        }
+        Ok(())
+    }
+
     fn service(&mut self, key: &VirtualKey) -> Result<&mut DesiredService> {
         let frontend = frontend(key);
         self.services.get_mut(&frontend).with_context(|| format!("there is no service {frontend:?}"))
@@ -116,7 +127,8 @@ impl Director for Bpvs {
     fn delete_service(&mut self, key: &VirtualKey) -> Result<()> {
         let frontend = frontend(key);
         self.services.remove(&frontend).with_context(|| format!("there is no service {frontend:?}"))?;
-        self.apply()
+        self.apply()?;
+        self.flush()
     }
 
     fn add_server(&mut self, key: &VirtualKey, server: &RealServer) -> Result<()> {
@@ -140,13 +152,7 @@ impl Director for Bpvs {
         let service = self.service(key)?;
         service.destinations.remove(place(service, address, port)?);
         self.apply()?;
-        if self.datapath.settings()?.switches & SETTING_EXPIRE_NODEST != 0 {
-            // What the agent's next sweep does; twice, as a template may be looked at before its connections.
-            for _ in 0..2 {
-                self.pass_time(Duration::ZERO, true)?;
-            }
-        }
-        Ok(())
+        self.flush()
     }
 
     fn set_timeouts(&mut self, tcp: u32, tcp_fin: u32, udp: u32) -> Result<()> {

@@ -121,6 +121,15 @@ impl<D: Playable> Played<D> {
         Ok(())
     }
 
+    /// With `expire_nodest_conn` a worker ends the connections of removed servers, from the next tick on
+    /// (`expire_nodest_conn_handler`): also those of a later script, if it is not waited for.
+    fn flush(&self) -> Result<()> {
+        if D::ENDS_LATER && self.script()?.switches.expire_nodest_conn {
+            thread::sleep(SEVERAL_TICKS);
+        }
+        Ok(())
+    }
+
     /// Connections of all servers in the list.
     fn total(&mut self) -> Result<u32> {
         Ok(self.list()?.iter().map(|listed| listed.active + listed.inactive).sum())
@@ -180,10 +189,7 @@ impl<D: Playable> Subject for Played<D> {
                 let address = self.script()?.server(server);
                 self.director.delete_server(&service.key, address.ip(), address.port())?;
                 self.listed.remove(&server);
-                if D::ENDS_LATER && self.script()?.switches.expire_nodest_conn {
-                    // A worker ends the server's connections at the next tick (`expire_nodest_conn_handler`).
-                    thread::sleep(SEVERAL_TICKS);
-                }
+                self.flush()?;
             }
             Event::Service(choice) => {
                 let service = choice.service(service.key);
@@ -192,6 +198,7 @@ impl<D: Playable> Subject for Played<D> {
             }
             Event::Renew => {
                 self.director.delete_service(&service.key)?;
+                self.flush()?;
                 self.director.add_service(&service)?;
                 self.listed.clear();
             }
@@ -207,8 +214,9 @@ impl<D: Playable> Subject for Played<D> {
 
     fn end(&mut self) -> Result<()> {
         let service = self.service.take().context("no script has begun")?;
-        self.script = None;
         self.director.delete_service(&service.key)?;
+        self.flush()?;
+        self.script = None;
         ensure!(self.network.is_quiet()?, "packets came that nothing had caused");
         self.director.forget()
     }
