@@ -12,14 +12,14 @@ use aya_ebpf::helpers::bpf_for_each_map_elem;
 use lb_common::{
     connection,
     layout::{
-        Connection, ConnectionKey, ConnectionState, DestinationLoad, KEY_TEMPLATE, Recount, SOCKET_FLOW_REPLY,
-        SocketConnection, SocketFlow, SocketFlowKey, SweepResult,
+        Connection, ConnectionKey, ConnectionState, DestinationLoad, KEY_TEMPLATE, Recount, SETTING_EXPIRE_NODEST,
+        SOCKET_FLOW_REPLY, SocketConnection, SocketFlow, SocketFlowKey, SweepResult,
     },
 };
 
 use crate::{
     atomic::Word,
-    connections::Entry,
+    connections::{self, Entry},
     count,
     maps::{CONNECTIONS, DESTINATION_LOAD, DESTINATIONS_MAP, SOCKET_FLOWS, SOCKETS, SWEEP_RECOUNT, SWEEP_RESULT},
     persistence,
@@ -35,6 +35,7 @@ struct Sweep {
     corrections: u64,
     udp_timeout: u32,
     recount: u32,
+    expire_nodest: u32,
 }
 
 /// The program.
@@ -52,6 +53,7 @@ pub fn run() -> i32 {
         corrections: 0,
         udp_timeout: settings.timeouts.udp,
         recount: (result.recount_asked != 0) as u32,
+        expire_nodest: settings.switches & SETTING_EXPIRE_NODEST,
     };
     if sweep.recount != 0 {
         repeat(settings.max_destinations, begin_recount, &mut sweep);
@@ -139,7 +141,8 @@ unsafe extern "C" fn visit_connection(
     sweep.entries += 1;
     let state = entry.state();
     if key.kind == KEY_TEMPLATE {
-        if !persistence::extend(&entry, sweep.now) {
+        // Without its server a template is nobody's; its connections see to themselves.
+        if !persistence::extend(&entry, sweep.now) || (has_lost_server(sweep, &entry) && entry.control_cell().load() == 0) {
             let _ = CONNECTIONS.remove(key);
         }
         return 0;
@@ -163,7 +166,7 @@ unsafe extern "C" fn visit_connection(
         }
         return 0;
     }
-    if entry.is_expired(key.protocol, sweep.now) && entry.close(&key) {
+    if (has_lost_server(sweep, &entry) || entry.is_expired(key.protocol, sweep.now)) && entry.close(&key) {
         sweep.expired += 1;
         return 0;
     }
@@ -171,6 +174,12 @@ unsafe extern "C" fn visit_connection(
         recounted(entry.value().server, connection::share(state));
     }
     0
+}
+
+/// True if an entry's server was removed and `expire_nodest_conn` is on (`ip_vs_expire_nodest_conn_flush`).
+#[inline(always)]
+fn has_lost_server(sweep: &Sweep, entry: &Entry) -> bool {
+    sweep.expire_nodest != 0 && !connections::is_available(entry.value().server)
 }
 
 /// Seconds after which a reply entry alone is looked at: its twin is inserted and removed within one program run.

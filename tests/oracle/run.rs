@@ -7,6 +7,7 @@ use anyhow::Result;
 use bpvs_tests::namespace;
 use bpvs_tests::oracle::compare::{Compared, compare};
 use bpvs_tests::oracle::generate;
+use bpvs_tests::oracle::modelled;
 use bpvs_tests::oracle::network;
 use bpvs_tests::oracle::script::Script;
 use bpvs_tests::oracle::subject::Subject;
@@ -71,13 +72,17 @@ impl Run<'_> {
         let mut row = Row::default();
         // The model does not draw.
         let playable = scheduler != Scheduler::TwoChoices || self.options.against != Against::Model;
-        for script in fixed.iter().filter(|_| playable) {
+        let known = |script: &Script| self.options.against != Against::Model || modelled::knows(script);
+        let fixed: Vec<&Script> = fixed.iter().filter(|script| playable && known(script)).collect();
+        for script in fixed {
             self.one(script, "fixed", &mut row)?;
         }
         if playable && !self.options.only_fixed && self.options.script.is_none() {
             for case in 0..self.options.cases {
                 let script = generate::script(scheduler, self.options.seed, case);
-                self.one(&script, "record", &mut row)?;
+                if self.options.against != Against::Model || modelled::knows(&script) {
+                    self.one(&script, "record", &mut row)?;
+                }
                 if (case + 1) % 100 == 0 {
                     say(&format!("at {} {}", scheduler.name(), row.scripts));
                 }

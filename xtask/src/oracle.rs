@@ -101,6 +101,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     progress.step("building bpvs and bpvs-oracle");
     let built = ["bpvs", "bpvs-guest", "bpvs-oracle"];
     let made = host::build(&[
+        // Most of the time goes into the test kit's own code.
+        "--config",
+        "profile.dev.package.bpvs-tests.opt-level=2",
         "-p",
         "lb-userspace",
         "--bin",

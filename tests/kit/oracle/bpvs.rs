@@ -65,6 +65,17 @@ impl Bpvs {
         Ok(())
     }
 
+    /// With `expire_nodest_conn`, what the agent's next sweeps do after a removal: a template may be looked at before its
+    /// connections.
+    fn flush(&mut self) -> Result<()> {
+        if self.datapath.settings()?.switches & SETTING_EXPIRE_NODEST != 0 {
+            for _ in 0..2 {
+                self.pass_time(Duration::ZERO, true)?;
+            }
+        }
+        Ok(())
+    }
+
     fn service(&mut self, key: &VirtualKey) -> Result<&mut DesiredService> {
         let frontend = frontend(key);
         self.services.get_mut(&frontend).with_context(|| format!("there is no service {frontend:?}"))
@@ -116,7 +127,8 @@ impl Director for Bpvs {
     fn delete_service(&mut self, key: &VirtualKey) -> Result<()> {
         let frontend = frontend(key);
         self.services.remove(&frontend).with_context(|| format!("there is no service {frontend:?}"))?;
-        self.apply()
+        self.apply()?;
+        self.flush()
     }
 
     fn add_server(&mut self, key: &VirtualKey, server: &RealServer) -> Result<()> {
@@ -139,7 +151,8 @@ impl Director for Bpvs {
     fn delete_server(&mut self, key: &VirtualKey, address: IpAddr, port: u16) -> Result<()> {
         let service = self.service(key)?;
         service.destinations.remove(place(service, address, port)?);
-        self.apply()
+        self.apply()?;
+        self.flush()
     }
 
     fn set_timeouts(&mut self, tcp: u32, tcp_fin: u32, udp: u32) -> Result<()> {
@@ -196,7 +209,10 @@ impl Playable for Bpvs {
     }
 
     fn forget(&mut self) -> Result<()> {
-        self.pass_time(FOREVER, false)?;
+        // Twice: a template may be looked at before its connections, and goes on then.
+        for _ in 0..2 {
+            self.pass_time(FOREVER, false)?;
+        }
         let left = self.datapath.connections()?;
         ensure!(left.is_empty(), "{} entries outlive every timeout: {left:?}", left.len());
         // Twice: the first call begins the time that a removed server rests.

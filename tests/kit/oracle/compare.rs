@@ -12,6 +12,10 @@ use super::subject::Subject;
 /// Between two waits: the shortest timeout that scripts set is 2 s.
 const HURRY: Duration = Duration::from_millis(1_500);
 
+/// Milliseconds between two sweeps of bpvs, as its agent makes them: whether a template runs out before its connections
+/// shows only then.
+const SWEEP: u32 = 1_000;
+
 /// What a comparison found.
 #[derive(Clone, Debug)]
 pub struct Compared {
@@ -38,8 +42,13 @@ pub fn compare(script: &Script, reference: &mut dyn Subject, tested: &mut dyn Su
         };
         let (wanted, found) = if let Event::Wait(milliseconds) = *event {
             compared.late |= waits && last.elapsed() > HURRY;
-            let passed = reference.wait(milliseconds, false).with_context(|| at(reference))?;
-            tested.wait(milliseconds, passed).with_context(|| at(tested))?;
+            let (mut left, most) = (milliseconds, if is_persistent(script) { SWEEP } else { milliseconds });
+            while left > 0 {
+                let part = left.min(most);
+                let passed = reference.wait(part, false).with_context(|| at(reference))?;
+                tested.wait(part, passed).with_context(|| at(tested))?;
+                left -= part;
+            }
             last = Instant::now();
             (Answer::Done, Answer::Done)
         } else {
@@ -58,6 +67,11 @@ pub fn compare(script: &Script, reference: &mut dyn Subject, tested: &mut dyn Su
     reference.end().with_context(shown)?;
     tested.end().with_context(shown)?;
     Ok(compared)
+}
+
+fn is_persistent(script: &Script) -> bool {
+    let edited = |event: &Event| matches!(event, Event::Service(choice) if choice.persistence != 0);
+    script.choice.persistence != 0 || script.steps.iter().any(|(event, _)| edited(event))
 }
 
 fn has_waits(script: &Script) -> bool {

@@ -3,6 +3,7 @@
 //! | what | IPVS | bpvs | how it is kept apart |
 //! |---|---|---|---|
 //! | packet of a connection whose server was removed, without `expire_nodest_conn` | dropped in silence until the connection times out | a TCP stream goes on, a SYN or datagram gets another server at once | not sent while the server is out of the list ([`is_not_compared`]) |
+//! | server's answer to a datagram of a service with one-packet scheduling | leaves with the server's own address | is translated | not sent ([`is_not_answered`]) |
 //! | edit that changes nothing (`-e` with the same weight) | an edit all the same: wrr starts its pass again | there is no such thing: what is desired is there | never generated |
 //! | one client port, two virtual services, one real server | replies come from the newer service | the second connection gets another source port | scripts use client ports of their own |
 //!
@@ -10,9 +11,16 @@
 //! same itself. Nor is a stray SCTP packet: the stack answers that it does not know the protocol, bpvs that the port is
 //! unreachable, and both count as an ICMP refusal here.
 
+use lb_common::address::Protocol;
+
 use super::script::Script;
 
 /// True if a client's packet of a connection says nothing: the connection's server is not in the list.
 pub fn is_not_compared(script: &Script, server_is_listed: bool) -> bool {
-    !server_is_listed && !script.switches.expire_nodest_conn
+    !server_is_listed && !script.switches.expire_nodest_conn && !is_not_answered(script)
+}
+
+/// True if answers of servers say nothing: each datagram is a connection of its own, and over when it has been sent on.
+pub fn is_not_answered(script: &Script) -> bool {
+    script.choice.one_packet && script.protocol == Protocol::Udp
 }

@@ -24,6 +24,9 @@ const WAIT: u32 = 4_500;
 /// nobody knows whose connections a removal meets.
 const WITHOUT_LIST_EDITS: usize = 93;
 
+/// Seconds of persistence: longer than a script's waits, so that no template runs out in the tick of its connection.
+const PERSISTENCE: u32 = 300;
+
 /// Scripts of a hundred in which time passes: each holds the run up.
 const WITH_WAITS: usize = 2;
 
@@ -38,19 +41,13 @@ pub fn script(scheduler: Scheduler, seed: u64, case: u32) -> Script {
         _ => Protocol::Sctp,
     };
     let v6 = random.percent(30);
-    let first = choice(&mut random, scheduler, v6);
+    let mut first = choice(&mut random, scheduler, v6);
+    let (switches, thresholds) = semantics(&mut random, &mut first, protocol, v6);
     let mut writer = Writer {
-        script: Script {
-            title: String::new(),
-            number,
-            protocol,
-            v6,
-            choice: first,
-            switches: Switches::default(),
-            steps: Vec::new(),
-        },
+        script: Script { title: String::new(), number, protocol, v6, choice: first, switches, steps: Vec::new() },
         random,
         choice: first,
+        thresholds,
         weights: Vec::new(),
         flows: Vec::new(),
     };
@@ -67,6 +64,27 @@ fn choice(random: &mut Random, scheduler: Scheduler, v6: bool) -> Choice {
     }
 }
 
+/// Adds, to some scripts, what is of the service and its connections rather than of the scheduler. True if servers have
+/// thresholds. Not for twos: who has which server is not known.
+fn semantics(random: &mut Random, choice: &mut Choice, protocol: Protocol, v6: bool) -> (Switches, bool) {
+    if choice.scheduler == Scheduler::TwoChoices || random.percent(40) {
+        return (Switches::default(), false);
+    }
+    if random.percent(40) {
+        choice.persistence = PERSISTENCE;
+        if random.percent(40) {
+            choice.netmask = if v6 { 48 } else { 24 };
+        }
+    }
+    choice.one_packet = protocol == Protocol::Udp && random.percent(30);
+    let switches = Switches {
+        expire_nodest_conn: random.percent(20),
+        expire_quiescent_template: random.percent(20),
+        sloppy_tcp: random.percent(10),
+    };
+    (switches, random.percent(40))
+}
+
 fn weight(random: &mut Random) -> i32 {
     match random.below(100) {
         0..10 => 0,
@@ -81,8 +99,10 @@ struct Writer {
     script: Script,
     random: Random,
     choice: Choice,
-    /// Servers in the list with their weights.
-    weights: Vec<(Server, i32)>,
+    /// Servers have them, most of them.
+    thresholds: bool,
+    /// Servers in the list with their weights and thresholds.
+    weights: Vec<(Server, Share)>,
     /// Connections that were opened.
     flows: Vec<Flow>,
 }
@@ -117,8 +137,18 @@ impl Writer {
 
     fn add(&mut self, server: Server) {
         let weight = weight(&mut self.random);
-        self.weights.push((server, weight));
-        self.push(Event::Add(server, Share { weight, ..Share::default() }));
+        let share = self.share(weight);
+        self.weights.push((server, share));
+        self.push(Event::Add(server, share));
+    }
+
+    fn share(&mut self, weight: i32) -> Share {
+        if !self.thresholds || self.random.percent(20) {
+            return Share { weight, ..Share::default() };
+        }
+        let upper = self.random.between(1, 6);
+        let lower = if self.random.percent(50) { 0 } else { self.random.between(1, upper) };
+        Share { weight, upper: upper as u32, lower: lower as u32 }
     }
 
     fn absent(&mut self) -> Option<Server> {
@@ -223,11 +253,12 @@ impl Writer {
             return;
         }
         let place = self.random.below(self.weights.len());
-        let (server, old) = self.weights[place];
+        let (server, Share { weight: old, .. }) = self.weights[place];
         // An edit that changes nothing is none to bpvs.
         let new = (0..8).map(|_| weight(&mut self.random)).find(|new| *new != old).unwrap_or(old + 1);
-        self.weights[place].1 = new;
-        self.push(Event::Edit(server, Share { weight: new, ..Share::default() }));
+        let share = self.share(new);
+        self.weights[place].1 = share;
+        self.push(Event::Edit(server, share));
     }
 
     fn remove(&mut self) {
@@ -235,12 +266,12 @@ impl Writer {
             return;
         }
         let place = self.random.below(self.weights.len());
-        let (server, weight) = self.weights.remove(place);
+        let (server, share) = self.weights.remove(place);
         self.push(Event::Remove(server));
         if self.random.percent(50) {
             self.open();
-            self.weights.push((server, weight));
-            self.push(Event::Add(server, Share { weight, ..Share::default() }));
+            self.weights.push((server, share));
+            self.push(Event::Add(server, share));
         }
     }
 
@@ -251,11 +282,17 @@ impl Writer {
             Scheduler::ALL.into_iter().filter(|scheduler| *scheduler != Scheduler::TwoChoices).collect();
         let same = self.random.percent(40);
         let scheduler = if same { self.choice.scheduler } else { self.random.pick(&others) };
-        let next = choice(&mut self.random, scheduler, v6);
+        let Choice { persistence, netmask, one_packet, .. } = self.choice;
+        let mut next = Choice { persistence, netmask, one_packet, ..choice(&mut self.random, scheduler, v6) };
+        if self.script.choice.persistence != 0 && self.random.percent(20) {
+            next.persistence = if persistence == 0 { PERSISTENCE } else { 0 };
+        }
         self.push(Event::Service(next));
         if next.scheduler != self.script.choice.scheduler {
             (0..3).for_each(|_| self.open());
-            let back = choice(&mut self.random, self.script.choice.scheduler, v6);
+            let Choice { persistence, .. } = next;
+            let plain = choice(&mut self.random, self.script.choice.scheduler, v6);
+            let back = Choice { persistence, netmask, one_packet, ..plain };
             self.push(Event::Service(back));
             self.choice = back;
         } else {
@@ -265,8 +302,8 @@ impl Writer {
 
     fn renew(&mut self) {
         self.push(Event::Renew);
-        for (server, weight) in self.weights.clone() {
-            self.push(Event::Add(server, Share { weight, ..Share::default() }));
+        for (server, share) in self.weights.clone() {
+            self.push(Event::Add(server, share));
         }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, anyhow, bail};
 use lb_common::address::Protocol;
 
+use super::control::Switches;
 use super::differences;
 use super::script::{Answer, Choice, Event, Flow, Listed, Script, Server, Side, Signal};
 use super::signals;
@@ -44,6 +45,20 @@ fn flags(choice: &Choice) -> Flags {
 
 fn refused(refusal: Refusal) -> anyhow::Error {
     anyhow!("the model refuses: {refusal:?}")
+}
+
+/// True if the model knows all that a script is about: it has schedulers and connections, and neither thresholds,
+/// persistence, one-packet scheduling nor switches.
+pub fn knows(script: &Script) -> bool {
+    let simple = |choice: &Choice| choice.persistence == 0 && !choice.one_packet;
+    let known = |event: &Event| match event {
+        Event::Add(_, share) | Event::Edit(_, share) => share.upper == 0,
+        Event::Service(choice) => simple(choice),
+        _ => true,
+    };
+    script.switches == Switches::default()
+        && simple(&script.choice)
+        && script.steps.iter().all(|(event, _)| known(event))
 }
 
 impl Modelled {

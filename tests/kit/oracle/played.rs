@@ -70,7 +70,7 @@ impl<D: Playable> Played<D> {
         let transport = |packet: &Packet| signals::transport(script.protocol, packet, from, signal);
         let known = self.flows.get(&flow).copied();
         if from == Side::Server {
-            let Some(server) = known else { return Ok(Answer::Void) };
+            let Some(server) = known.filter(|_| !differences::is_not_answered(script)) else { return Ok(Answer::Void) };
             let server = script.server(server);
             return match self.network.from_server(Packet::new(server, client), transport)? {
                 Outcome::Nothing => Ok(Answer::Silence),
@@ -117,6 +117,15 @@ impl<D: Playable> Played<D> {
         let end = Instant::now() + SEVERAL_TICKS;
         while self.total()? > most && Instant::now() < end {
             thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// With `expire_nodest_conn` a worker ends the connections of removed servers, from the next tick on
+    /// (`expire_nodest_conn_handler`): also those of a later script, if it is not waited for.
+    fn flush(&self) -> Result<()> {
+        if D::ENDS_LATER && self.script()?.switches.expire_nodest_conn {
+            thread::sleep(SEVERAL_TICKS);
         }
         Ok(())
     }
@@ -180,6 +189,7 @@ impl<D: Playable> Subject for Played<D> {
                 let address = self.script()?.server(server);
                 self.director.delete_server(&service.key, address.ip(), address.port())?;
                 self.listed.remove(&server);
+                self.flush()?;
             }
             Event::Service(choice) => {
                 let service = choice.service(service.key);
@@ -188,6 +198,7 @@ impl<D: Playable> Subject for Played<D> {
             }
             Event::Renew => {
                 self.director.delete_service(&service.key)?;
+                self.flush()?;
                 self.director.add_service(&service)?;
                 self.listed.clear();
             }
@@ -203,8 +214,9 @@ impl<D: Playable> Subject for Played<D> {
 
     fn end(&mut self) -> Result<()> {
         let service = self.service.take().context("no script has begun")?;
-        self.script = None;
         self.director.delete_service(&service.key)?;
+        self.flush()?;
+        self.script = None;
         ensure!(self.network.is_quiet()?, "packets came that nothing had caused");
         self.director.forget()
     }

@@ -1,6 +1,6 @@
 //! Answers that were recorded, as a subject.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::script::{Answer, Event, Script};
 use super::subject::Subject;
@@ -10,6 +10,8 @@ use super::subject::Subject;
 pub struct Recorded {
     script: Option<Script>,
     place: usize,
+    /// Milliseconds of the wait that is under way.
+    waited: u32,
 }
 
 impl Recorded {
@@ -28,7 +30,7 @@ impl Subject for Recorded {
     }
 
     fn begin(&mut self, script: &Script) -> Result<()> {
-        *self = Self { script: Some(script.clone()), place: 0 };
+        *self = Self { script: Some(script.clone()), place: 0, waited: 0 };
         Ok(())
     }
 
@@ -38,8 +40,15 @@ impl Subject for Recorded {
         Ok(answer)
     }
 
-    fn wait(&mut self, _milliseconds: u32, _passed: bool) -> Result<bool> {
-        self.next()?;
+    fn wait(&mut self, milliseconds: u32, _passed: bool) -> Result<bool> {
+        self.waited += milliseconds;
+        let place = self.script.as_ref().and_then(|script| script.steps.get(self.place));
+        let Some((Event::Wait(all), _)) = place else { bail!("no wait was recorded here") };
+        ensure!(self.waited <= *all, "a wait of {all} ms was recorded, not {} ms", self.waited);
+        if self.waited == *all {
+            self.waited = 0;
+            self.next()?;
+        }
         // No time passes here.
         Ok(false)
     }

@@ -232,8 +232,10 @@ impl Script {
     /// A client's end of a connection. Neighbouring scripts use other ports, as replies of a server to one client port
     /// look alike whatever service they belong to.
     pub fn client(&self, flow: Flow) -> SocketAddr {
-        // Spread, so that hashes are.
-        let (high, low) = (flow.client.wrapping_mul(37) % 250, flow.client.wrapping_mul(101) % 250 + 1);
+        // Spread, so that hashes are. Where clients share templates, three of them share a network.
+        let grouped = self.choice.netmask != Choice::plain(self.choice.scheduler, self.v6).netmask;
+        let network = if grouped { flow.client / 3 } else { flow.client };
+        let (high, low) = (network.wrapping_mul(37) % 250, flow.client.wrapping_mul(101) % 250 + 1);
         let ip = if self.v6 {
             Ipv6Addr::new(0xfd08, 0, u16::from(high), 0, 0, 0, 0, u16::from(low)).into()
         } else {

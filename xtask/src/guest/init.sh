@@ -10,6 +10,8 @@ mount -t tmpfs none /run
 mount -t tmpfs none /tmp
 mount -t bpf none /sys/fs/bpf
 mount -t cgroup2 none /sys/fs/cgroup
+# What the kernel says of each refused connection would fill the console.
+echo 1 >/proc/sys/kernel/printk
 ip link set lo up
 for module in /modules/*; do
 	insmod "$module" || { echo "$module cannot be loaded"; echo "ended 1"; reboot -f; }
