@@ -182,6 +182,12 @@ impl Entry {
     /// Removes the connection of a request entry: both entries and its count. False if another CPU does it, or did.
     #[inline(always)]
     pub fn close(&self, key: &ConnectionKey) -> bool {
+        self.take_out(key, None)
+    }
+
+    /// [`Self::close`]; with `replaced`, its server and count are noted there, and still counted.
+    #[inline(always)]
+    fn take_out(&self, key: &ConnectionKey, replaced: Option<&mut Replaced>) -> bool {
         let mut state = self.state();
         let mut claimed = false;
         for _ in 0..TRIES {
@@ -207,7 +213,13 @@ impl Entry {
         }
         let reply_key = self.other_key(key.protocol);
         // First, so that a recount, which leaves out what is marked, hardly ever sees the mark without the change.
-        count::unbind(self.value().server, connection::share(state));
+        match replaced {
+            None => count::unbind(self.value().server, connection::share(state)),
+            Some(replaced) => {
+                *replaced = Replaced { share: connection::share(state), server: self.value().server, pad: 0 };
+                count::announce(replaced.server);
+            }
+        }
         let (service, control) = (self.value().service, self.value().control);
         if control != 0 {
             persistence::release(key, service, control, now());
@@ -224,6 +236,37 @@ pub fn end(key: &ConnectionKey) -> u32 {
     match Entry::find(key) {
         Some(entry) => entry.close(key).into(),
         None => 0,
+    }
+}
+
+/// A connection that another one takes the place of: IPVS lets it expire at once, when the new one is counted already.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Replaced {
+    /// What it counts.
+    pub share: u64,
+    /// Destination id; 0 for none.
+    pub server: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// [`Entry::close`] of the connection with this key, which stays counted until [`Replaced::unbind`].
+#[inline(never)]
+pub fn replace(key: &ConnectionKey, replaced: &mut Replaced) -> u32 {
+    match Entry::find(key) {
+        Some(entry) => entry.take_out(key, Some(replaced)).into(),
+        None => 0,
+    }
+}
+
+impl Replaced {
+    /// Counts it no more.
+    #[inline(always)]
+    pub fn unbind(&self) {
+        if self.server != 0 {
+            count::unbind(self.server, self.share);
+        }
     }
 }
 

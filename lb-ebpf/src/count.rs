@@ -77,6 +77,12 @@ pub fn load(server: u32, difference: u64) {
     }
 }
 
+/// Announces a change of a destination's connections: a recount that began before it corrects nothing.
+#[inline(always)]
+pub fn announce(server: u32) {
+    load(server, 0);
+}
+
 /// Counts a new connection, and checks its server's upper threshold (`ip_vs_bind_dest`).
 #[inline(always)]
 pub fn bind(server: u32, destination: &Destination, share: u64) {

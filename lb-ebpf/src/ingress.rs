@@ -151,20 +151,23 @@ fn new(frame: Frame, packet: &Packet, ends: u32) -> i32 {
     if matches!(packet.kind, Kind::LaterFragment) {
         return verdict::drop(Drop::OrphanFragment);
     }
-    let (Some(settings), Some(Scratch { service, request, opened, .. })) = (settings(), scratch()) else {
+    let (Some(settings), Some(Scratch { service, request, opened, replaced, .. })) = (settings(), scratch()) else {
         return NEXT;
     };
     request.ends = ends;
+    replaced.server = 0;
     if !connection::opens(protocol, packet.signal) && !opens_sloppily(settings, protocol, packet.signal) {
         return stray(packet, protocol, ends);
     }
     let chosen = create::choose(packet, service, request);
     if request.ends != 0 {
-        // It was still counted while the server was chosen, as in IPVS, which lets it expire at once; it is gone also if
-        // nothing takes its place.
-        connections::end(&packet.key);
+        // It is still counted while the server is chosen and gets its connection, as in IPVS, which lets it expire at once;
+        // it is gone also if nothing takes its place.
+        connections::replace(&packet.key, replaced);
     }
-    match create::open(packet, service, &chosen, opened) {
+    let result = create::open(packet, service, &chosen, opened);
+    replaced.unbind();
+    match result {
         create::OPENED => {
             if opened.entry.control != 0 {
                 persistence::hold(&packet.key, opened.entry.service, opened.entry.control);

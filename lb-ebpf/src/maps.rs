@@ -46,6 +46,8 @@ pub struct Scratch {
     pub request: Request,
     /// The connection that was opened.
     pub opened: Opened,
+    /// The connection that the one of the packet takes the place of.
+    pub replaced: crate::connections::Replaced,
 }
 
 /// One for each CPU: tc programs run with bottom halves off, so that none interrupts another.
