@@ -142,7 +142,9 @@ unsafe extern "C" fn visit_connection(
     let state = entry.state();
     if key.kind == KEY_TEMPLATE {
         // Without its server a template is nobody's; its connections see to themselves.
-        if !persistence::extend(&entry, sweep.now) || (has_lost_server(sweep, &entry) && entry.control_cell().load() == 0) {
+        if !persistence::extend(&entry, sweep.now)
+            || (has_lost_server(sweep, &entry) && entry.control_cell().load() == 0)
+        {
             let _ = CONNECTIONS.remove(key);
         }
         return 0;
