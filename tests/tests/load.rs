@@ -94,7 +94,7 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         _ => None,
     };
     let value = match map {
-        "scratch" => Some("packet quoted quote wanted service request opened"),
+        "scratch" => Some("packet quoted quote wanted service request opened replaced"),
         "services" | "service_prefixes" => Some(
             "id version scheduler flags set_base set_length table_base table_length max_weight weight_step started \
              persistence_prefix pad persistence_timeout",
