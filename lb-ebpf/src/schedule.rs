@@ -5,7 +5,7 @@ use core::{
     ffi::{c_long, c_void},
 };
 
-use aya_ebpf::helpers::{bpf_get_prandom_u32, bpf_loop};
+use aya_ebpf::helpers::{bpf_get_prandom_u32, bpf_loop, generated::bpf_probe_read_kernel};
 use lb_common::{
     address::Address,
     layout::{DestinationLoad, DestinationSlot, SERVICE_THRESHOLDS, Service},
@@ -110,9 +110,15 @@ pub fn has_thresholds(service: &Service) -> u32 {
     u32::from(service.flags & SERVICE_THRESHOLDS)
 }
 
-/// Calls `step` for 0, 1, ... below `limit` until it returns 1.
+/// Calls `step` for 0, 1, ... below `limit` until it returns 1. The state holds numbers only, no pointers.
+///
+/// The verifier of Linux 6.1 follows a callback once, with the state as it begins: what it then takes for constant is not
+/// so at the second call, and branches on it would be gone. A state that a helper wrote holds nothing that it knows.
 #[inline(always)]
 pub fn repeat<T>(limit: u32, step: unsafe extern "C" fn(u32, *mut T) -> c_long, state: &mut T) {
+    let memory: *mut c_void = core::ptr::from_mut(state).cast();
+    // SAFETY: copies the state to itself, word by word; it is on this program's stack, which can always be read.
+    unsafe { bpf_probe_read_kernel(memory, size_of::<T>() as u32, memory) };
     // SAFETY: `step` has the type of a bpf_loop callback and gets the pointer it expects, valid during the call.
     unsafe {
         bpf_loop(limit, step as *mut c_void, core::ptr::from_mut(state).cast(), 0);
