@@ -12,7 +12,7 @@ use lb_common::{
 };
 use lb_userspace::{
     datapath::MapStore,
-    plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds},
+    plan::{DesiredDestination, DesiredService, Frontend, Plan},
 };
 
 use crate::{
@@ -106,21 +106,10 @@ impl Rig {
         let destinations = servers
             .enumerate()
             // Weights differ, but each is within the reach of a few: a wrr with all weights equal is an rr.
-            .map(|(number, server)| DesiredDestination {
-                address: server.ip(),
-                port: server.port(),
-                weight: base + (number % 4) as i32, thresholds: Thresholds::default() })
+            .map(|(number, server)| DesiredDestination::new(server.ip(), server.port(), base + (number % 4) as i32))
             .collect();
         let key = Frontend::new(frontend.ip(), frontend.port(), protocol);
-        let desired = DesiredService {
-            origin: "bench/service".to_owned(),
-            scheduler,
-            hash_port: false,
-            hash_fallback: false,
-            persistence: None,
-            one_packet: false,
-            destinations,
-        };
+        let desired = DesiredService::new("bench/service", scheduler, destinations);
         let plan = Plan { services: [(key, desired)].into(), ..Plan::default() };
         if let Err(errors) = self.datapath.apply(&plan) {
             bail!("programming {key:?}: {}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));

@@ -20,20 +20,11 @@ use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Persisten
 
 fn plan(vip: &str, server: &str) -> Plan {
     let frontend = Frontend::new(bare(vip).parse().unwrap(), 80, Protocol::Tcp);
-    let service = DesiredService {
-        origin: "test/web:80".to_owned(),
-        scheduler: Scheduler::RoundRobin,
-        hash_port: false,
-        hash_fallback: false,
-        persistence: None,
-        one_packet: false,
-        destinations: vec![DesiredDestination {
-            address: bare(server).parse().unwrap(),
-            port: 8080,
-            weight: 1,
-            thresholds: Thresholds::default(),
-        }],
-    };
+    let service = DesiredService::new(
+        "test/web:80",
+        Scheduler::RoundRobin,
+        vec![DesiredDestination::new(bare(server).parse().unwrap(), 8080, 1)],
+    );
     Plan { services: [(frontend, service)].into(), ..Plan::default() }
 }
 

@@ -100,15 +100,7 @@ mod tests {
         memory.add_service(Protocol::Udp, "10.0.0.1", 53, Scheduler::RoundRobin, &[("10.1.0.1", 1)]);
         let mut restored = Restored::read(&memory).unwrap();
         let frontend = Frontend::new("10.0.0.1".parse().unwrap(), 53, Protocol::Udp);
-        let stated = DesiredService {
-            origin: "dns".into(),
-            scheduler: Scheduler::SourceHash,
-            hash_port: false,
-            hash_fallback: false,
-            persistence: None,
-            one_packet: false,
-            destinations: vec![],
-        };
+        let stated = DesiredService::new("dns", Scheduler::SourceHash, vec![]);
         let mut plan = Plan::default();
         plan.services.insert(frontend, stated.clone());
         restored.fill(&mut plan);

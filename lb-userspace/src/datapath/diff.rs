@@ -192,21 +192,8 @@ mod tests {
     }
 
     fn desired(members: &[(u8, i32)]) -> DesiredService {
-        let destination = |&(last, weight): &(u8, i32)| DesiredDestination {
-            address: server(last).address,
-            port: 80,
-            weight,
-            thresholds: Thresholds::default(),
-        };
-        DesiredService {
-            origin: String::new(),
-            scheduler: Scheduler::RoundRobin,
-            hash_port: false,
-            hash_fallback: false,
-            persistence: None,
-            one_packet: false,
-            destinations: members.iter().map(destination).collect(),
-        }
+        let destination = |&(last, weight): &(u8, i32)| DesiredDestination::new(server(last).address, 80, weight);
+        DesiredService::new(String::new(), Scheduler::RoundRobin, members.iter().map(destination).collect())
     }
 
     #[test]

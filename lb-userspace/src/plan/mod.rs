@@ -28,6 +28,13 @@ pub struct DesiredDestination {
     pub thresholds: Thresholds,
 }
 
+impl DesiredDestination {
+    /// A real server without thresholds.
+    pub const fn new(address: IpAddr, port: u16, weight: i32) -> Self {
+        Self { address, port, weight, thresholds: Thresholds { upper: 0, lower: 0 } }
+    }
+}
+
 /// A virtual service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredService {

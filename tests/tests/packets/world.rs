@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bpvs_tests::datapath::{Datapath, NODE_V4, NODE_V6, Sizes};
 use lb_common::{address::Protocol, scheduler::Scheduler};
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 
 /// Frontend port whose server listens on [`SERVER_PORT`].
 pub(crate) const CHANGED: u16 = 80;
@@ -123,22 +123,9 @@ pub(crate) fn service(
     vip: SocketAddr,
     destinations: &[(IpAddr, u16, i32)],
 ) -> (Frontend, DesiredService) {
-    let desired = |&(address, port, weight): &(IpAddr, u16, i32)| DesiredDestination {
-        address,
-        port,
-        weight,
-        thresholds: Thresholds::default(),
-    };
+    let desired = |&(address, port, weight): &(IpAddr, u16, i32)| DesiredDestination::new(address, port, weight);
     let mut destinations: Vec<_> = destinations.iter().map(desired).collect();
     destinations.sort();
-    let service = DesiredService {
-        origin: format!("test/{vip}"),
-        scheduler: Scheduler::RoundRobin,
-        hash_port: false,
-        hash_fallback: false,
-        persistence: None,
-        one_packet: false,
-        destinations,
-    };
+    let service = DesiredService::new(format!("test/{vip}"), Scheduler::RoundRobin, destinations);
     (World::frontend(protocol, vip), service)
 }

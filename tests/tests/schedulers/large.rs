@@ -16,7 +16,7 @@ use lb_common::{
     scheduler::{Scheduler, maglev},
 };
 use lb_userspace::datapath::MapStore;
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 
 use crate::{
     packets::segment,
@@ -33,21 +33,9 @@ fn server(number: u32) -> IpAddr {
 
 fn plan(scheduler: Scheduler, servers: u32, weights: &[(u32, i32)]) -> Plan {
     let weights: BTreeMap<u32, i32> = weights.iter().copied().collect();
-    let destination = |number| DesiredDestination {
-        address: server(number),
-        port: SERVER_PORT,
-        weight: weights.get(&number).copied().unwrap_or(1),
-        thresholds: Thresholds::default(),
-    };
-    let service = DesiredService {
-        origin: "test/large".to_owned(),
-        scheduler,
-        hash_port: false,
-        hash_fallback: false,
-        persistence: None,
-        one_packet: false,
-        destinations: (1..=servers).map(destination).collect(),
-    };
+    let destination =
+        |number| DesiredDestination::new(server(number), SERVER_PORT, weights.get(&number).copied().unwrap_or(1));
+    let service = DesiredService::new("test/large", scheduler, (1..=servers).map(destination).collect());
     let frontend = Frontend::new(VIP, PORT, Protocol::Tcp);
     Plan { services: [(frontend, service)].into(), ..Plan::default() }
 }

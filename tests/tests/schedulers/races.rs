@@ -22,28 +22,15 @@ use lb_common::{
     scheduler::Scheduler,
     timeouts::Timeouts,
 };
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 
 use crate::world::{PORT, SERVER_PORT, address};
 
 /// A UDP service with this many servers.
 fn datapath(sizes: Sizes, servers: u16) -> Result<Datapath> {
     let mut datapath = Datapath::load(sizes)?;
-    let destination = |number| DesiredDestination {
-        address: address(false, 1, 10 + number),
-        port: SERVER_PORT,
-        weight: 1,
-        thresholds: Thresholds::default(),
-    };
-    let service = DesiredService {
-        origin: "test/races".to_owned(),
-        scheduler: Scheduler::RoundRobin,
-        hash_port: false,
-        hash_fallback: false,
-        persistence: None,
-        one_packet: false,
-        destinations: (1..=servers).map(destination).collect(),
-    };
+    let destination = |number| DesiredDestination::new(address(false, 1, 10 + number), SERVER_PORT, 1);
+    let service = DesiredService::new("test/races", Scheduler::RoundRobin, (1..=servers).map(destination).collect());
     let frontend = Frontend::new(address(false, 96, 1), PORT, Protocol::Udp);
     let applied = datapath.apply(&Plan { services: [(frontend, service)].into(), ..Plan::default() });
     ensure!(applied.is_ok(), "the plan was not applied: {applied:?}");

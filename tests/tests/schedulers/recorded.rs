@@ -13,7 +13,7 @@ use bpvs_tests::{
     sequences::{self, Edit, Script, Step, Target, WEIGHTS},
 };
 use lb_common::{address::Protocol, scheduler::Scheduler};
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 
 use crate::{packets::segment, world::PORT};
 
@@ -57,17 +57,10 @@ impl<'a> Played<'a> {
         let frontend = Frontend::new(self.destinations[0], PORT, Protocol::Tcp);
         let destination = |(&number, &weight): (&u32, &i32)| {
             let server = self.script.server(number);
-            DesiredDestination { address: server.ip(), port: server.port(), weight, thresholds: Thresholds::default() }
+            DesiredDestination::new(server.ip(), server.port(), weight)
         };
-        let service = DesiredService {
-            origin: "test/recorded".to_owned(),
-            scheduler: self.scheduler,
-            hash_port: false,
-            hash_fallback: false,
-            persistence: None,
-            one_packet: false,
-            destinations: self.servers.iter().map(destination).collect(),
-        };
+        let service =
+            DesiredService::new("test/recorded", self.scheduler, self.servers.iter().map(destination).collect());
         let applied = self.datapath.apply(&Plan { services: [(frontend, service)].into(), ..Plan::default() });
         ensure!(applied.is_ok(), "the plan was not applied: {applied:?}");
         self.destinations[1..].iter().try_for_each(|&address| self.datapath.publish_as(&frontend, address))

@@ -14,7 +14,7 @@ use lb_common::{
     layout::{Connection, DestinationLoad, SweepResult},
     scheduler::Scheduler,
 };
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 
 use crate::{
     packets::segment,
@@ -25,21 +25,8 @@ use crate::{
 /// A TCP and a UDP service at one address, each with these servers.
 fn datapath(v6: bool, sizes: Sizes, servers: u16) -> Result<Datapath> {
     let mut datapath = Datapath::load(sizes)?;
-    let destination = |number| DesiredDestination {
-        address: address(v6, 1, 10 + number),
-        port: SERVER_PORT,
-        weight: 1,
-        thresholds: Thresholds::default(),
-    };
-    let service = DesiredService {
-        origin: "test/sweep".to_owned(),
-        scheduler: Scheduler::RoundRobin,
-        hash_port: false,
-        hash_fallback: false,
-        persistence: None,
-        one_packet: false,
-        destinations: (1..=servers).map(destination).collect(),
-    };
+    let destination = |number| DesiredDestination::new(address(v6, 1, 10 + number), SERVER_PORT, 1);
+    let service = DesiredService::new("test/sweep", Scheduler::RoundRobin, (1..=servers).map(destination).collect());
     let frontend = |protocol| Frontend::new(address(v6, 96, 1), PORT, protocol);
     let services = [Protocol::Tcp, Protocol::Udp].map(|protocol| (frontend(protocol), service.clone()));
     let applied = datapath.apply(&Plan { services: services.into(), ..Plan::default() });

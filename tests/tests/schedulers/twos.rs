@@ -22,7 +22,7 @@ use lb_common::{
         twos::{Total, TwoChoices, better},
     },
 };
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 
 use crate::{
     packets::segment,
@@ -58,23 +58,14 @@ impl Played {
         let mut datapath = Datapath::load(Sizes { connections: 4 * PICKS, ..Sizes::default() })?;
         // The list is newest first, and addresses are added ascending.
         let address = |number: u32| server(100 - number);
-        let service = DesiredService {
-            origin: "test/twos".to_owned(),
-            scheduler: Scheduler::TwoChoices,
-            hash_port: false,
-            hash_fallback: false,
-            persistence: None,
-            one_packet: false,
-            destinations: (1..=count)
+        let service = DesiredService::new(
+            "test/twos",
+            Scheduler::TwoChoices,
+            (1..=count)
                 .rev()
-                .map(|number| DesiredDestination {
-                    address: address(number),
-                    port: SERVER_PORT,
-                    weight: servers[number as usize - 1].0,
-                    thresholds: Thresholds::default(),
-                })
+                .map(|number| DesiredDestination::new(address(number), SERVER_PORT, servers[number as usize - 1].0))
                 .collect(),
-        };
+        );
         let frontend = Frontend::new(VIP, PORT, Protocol::Tcp);
         let applied = datapath.apply(&Plan { services: [(frontend, service)].into(), ..Plan::default() });
         ensure!(applied.is_ok(), "the plan was not applied: {applied:?}");

@@ -15,7 +15,7 @@ use lb_common::{
     address::{Address, Protocol},
     layout::ConnectionState,
 };
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Thresholds};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 
 use crate::{
     event::{Choice, Event},
@@ -161,12 +161,8 @@ impl World {
     pub(crate) fn apply(&mut self, without: Option<usize>) -> Result<()> {
         let mut plan = Plan::default();
         for (number, service) in self.services.iter().enumerate().filter(|(number, _)| Some(*number) != without) {
-            let destination = |(&server, &weight): (&u32, &i32)| DesiredDestination {
-                address: self.server(server),
-                port: SERVER_PORT,
-                weight,
-                thresholds: Thresholds::default(),
-            };
+            let destination =
+                |(&server, &weight): (&u32, &i32)| DesiredDestination::new(self.server(server), SERVER_PORT, weight);
             let desired = DesiredService {
                 origin: format!("test/{number}"),
                 scheduler: service.choice.scheduler,

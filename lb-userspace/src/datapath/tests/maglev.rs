@@ -103,11 +103,8 @@ fn more_servers_than_cells_are_refused_by_name_and_the_old_table_stays() {
     let many = |count: u32| -> Plan {
         let mut wish: DesiredService = service(Maglev, &[]);
         wish.destinations = (0..count)
-            .map(|number| super::super::DesiredDestination {
-                address: std::net::Ipv4Addr::from(0x0a01_0000 + number).into(),
-                port: 8080,
-                weight: 1,
-                thresholds: super::super::Thresholds::default(),
+            .map(|number| {
+                super::super::DesiredDestination::new(std::net::Ipv4Addr::from(0x0a01_0000 + number).into(), 8080, 1)
             })
             .collect();
         plan([(1, wish)])

@@ -17,7 +17,7 @@ use std::{net::IpAddr, time::Instant};
 use lb_common::{address::Protocol, layout::ServiceKey, scheduler::Scheduler};
 
 use super::{
-    Capacity, DesiredDestination, DesiredService, Frontend, Key, Limits, MapStore, Plan, Thresholds, Virtual, Writer,
+    Capacity, DesiredDestination, DesiredService, Frontend, Key, Limits, MapStore, Plan, Virtual, Writer,
     store::memory::MemoryStore,
 };
 
@@ -55,23 +55,10 @@ fn key(last: u8) -> ServiceKey {
 fn service(scheduler: Scheduler, destinations: &[(u8, i32)]) -> DesiredService {
     let mut destinations: Vec<DesiredDestination> = destinations
         .iter()
-        .map(|&(last, weight)| DesiredDestination {
-            address: IpAddr::from([10, 1, 0, last]),
-            port: 8080,
-            weight,
-            thresholds: Thresholds::default(),
-        })
+        .map(|&(last, weight)| DesiredDestination::new(IpAddr::from([10, 1, 0, last]), 8080, weight))
         .collect();
     destinations.sort();
-    DesiredService {
-        origin: "Service default/web".to_owned(),
-        scheduler,
-        hash_port: false,
-        hash_fallback: false,
-        persistence: None,
-        one_packet: false,
-        destinations,
-    }
+    DesiredService::new("Service default/web", scheduler, destinations)
 }
 
 fn plan(services: impl IntoIterator<Item = (u8, DesiredService)>) -> Plan {

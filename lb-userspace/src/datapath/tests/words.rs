@@ -11,7 +11,7 @@ use lb_common::scheduler::{
 
 use super::{
     super::{
-        DesiredDestination, MapStore, Plan, Thresholds, Writer,
+        DesiredDestination, MapStore, Plan, Writer,
         store::{
             faulty::{Faults, FaultyStore},
             memory::MemoryStore,
@@ -163,8 +163,7 @@ fn versions_go_round_without_losing_the_place() {
     for weight in 0..70_000 {
         let address = "10.1.0.1".parse().unwrap();
         let mut plan = one(RoundRobin, &[(2, 1), (3, 1)]);
-        let first =
-            DesiredDestination { address, port: 8080, weight: 1 + weight % 2, thresholds: Thresholds::default() };
+        let first = DesiredDestination::new(address, 8080, 1 + weight % 2);
         plan.services.values_mut().for_each(|service| service.destinations.insert(0, first));
         let now = Instant::now() + std::time::Duration::from_secs(2 * weight as u64);
         writer.apply(&plan, now).unwrap();
