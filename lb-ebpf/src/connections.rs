@@ -155,6 +155,9 @@ impl Entry {
                     if load != 0 {
                         count::load(self.value().server, load);
                     }
+                    if matches!(direction, Direction::In) && connection::is_established(protocol, state) {
+                        unsettle(key);
+                    }
                     if self.value().control != 0 && connection::is_established(protocol, next) {
                         persistence::assure(key, self.value().service, self.value().control);
                     }
@@ -228,6 +231,18 @@ impl Entry {
         let _ = CONNECTIONS.remove(key);
         true
     }
+}
+
+/// A client's packet ended the ESTABLISHED state of the connection with this key: the next answer, were it a plain ACK,
+/// looks at the request entry again.
+#[inline(never)]
+fn unsettle(key: &ConnectionKey) -> u32 {
+    if let Some(request) = Entry::find(key)
+        && let Some(reply) = Entry::find(&request.other_key(key.protocol))
+    {
+        reply.set_settled(false);
+    }
+    0
 }
 
 /// [`Entry::close`] of the connection with this key, in a frame of its own.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bpvs_tests::{
-    datapath::{NEXT, REDIRECTED},
+    datapath::{NEXT, REDIRECTED, is_reply},
     packets::{flags, verify},
 };
-use lb_common::{address::Protocol, drops::Drop};
+use lb_common::{address::Protocol, drops::Drop, layout::ConnectionState, tcp::State};
 
 use crate::{
     rows::Row,
@@ -196,5 +196,29 @@ fn a_connection_that_timed_out_is_none_before_any_sweep() {
             assert_eq!(world.total(protocol, server), (0, 0), "{opening:?}");
         }
         assert_eq!(world.datapath.all_drops().unwrap(), [(Drop::NotSyn.name(), 2)]);
+    }
+}
+
+/// A client that gave up its end begins again from the same port; a server that still knows the old connection answers with
+/// a plain ACK (RFC 5961), which IPVS takes for the new one's: SYN_RECV becomes ESTABLISHED.
+#[test]
+fn a_plain_ack_counts_again_once_the_client_has_ended_an_established_connection() {
+    for world in World::both() {
+        let (port, ack) = (5100, Inside::Segment(flags::ACK));
+        let server = world.establish(port, Inside::Syn);
+        world.answer(server, port, ack);
+        world.answer(server, port, ack);
+        let state = || {
+            let all = world.datapath.connections().unwrap();
+            let request = all.iter().find(|(_, value)| !is_reply(value)).expect("the request entry");
+            ConnectionState(request.1.state).number()
+        };
+        assert_eq!(state(), State::Established as u8);
+        world.send(port, Inside::Segment(flags::FIN | flags::ACK));
+        assert_eq!(state(), State::CloseWait as u8);
+        assert_eq!(world.send(port, Inside::Syn), server);
+        assert_eq!(state(), State::SynReceived as u8);
+        world.answer(server, port, ack);
+        assert_eq!(state(), State::Established as u8);
     }
 }

@@ -27,9 +27,6 @@ pub(crate) fn segment(from: SocketAddr, to: SocketAddr, flags: u8) -> Vec<u8> {
     packet.frame(&packet.tcp(Tcp { flags, ..Tcp::default() }, b""))
 }
 
-/// More than a history takes.
-const SECONDS_OF_A_TEST: u64 = 20;
-
 impl World {
     pub(crate) fn client(&self, name: Name) -> SocketAddr {
         // Clients of many networks, so that source hashes differ.
@@ -153,15 +150,8 @@ impl World {
         self.connections.remove(&name);
     }
 
-    /// Time passes for connections, at least so many seconds, and a sweep removes those that timed out. A little more
-    /// where a connection would be so near its end that the time which the test itself takes decided.
-    pub(crate) fn wait(&mut self, least: u64, recount: bool) -> Result<()> {
-        let near = |connection: &Connection, seconds: u64| {
-            let (idle, end) = (connection.idle + seconds, connection.state.seconds());
-            idle <= end && end - idle < SECONDS_OF_A_TEST
-        };
-        let clear = |seconds: &u64| !self.connections.values().any(|connection| near(connection, *seconds));
-        let seconds = (least..).find(clear).unwrap_or(least);
+    /// Time passes for connections, and a sweep removes those that timed out.
+    pub(crate) fn wait(&mut self, seconds: u64, recount: bool) -> Result<()> {
         self.datapath.age(Duration::from_secs(seconds))?;
         let before = self.datapath.get::<lb_common::layout::SweepResult>("sweep_result", 0)?;
         let result = self.datapath.sweep(recount)?;
@@ -177,11 +167,7 @@ impl World {
         for (name, connection) in &expired {
             self.close(*name, connection);
         }
-        ensure!(
-            result.expired - before.expired == expired.len() as u64,
-            "{expired:?} should expire, {} did: {result:?}",
-            result.expired - before.expired
-        );
+        ensure!(result.expired - before.expired == expired.len() as u64, "{expired:?} should expire: {result:?}");
         ensure!(result.recounts - before.recounts == u64::from(recount), "recounts: {before:?}, {result:?}");
         ensure!((result.corrections, result.orphans) == (0, 0), "the sweep found faults: {result:?}");
         let entries = self.datapath.connections()?.len();
