@@ -17,6 +17,7 @@ mod tables;
 use std::{fs, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, bail};
+use bpvs_tests::arguments;
 
 use report::Figure;
 
@@ -37,16 +38,9 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = match options(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            print!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprint!("{error:#}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let options = match arguments::parse(options, USAGE) {
+        Ok(options) => options,
+        Err(code) => return code,
     };
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,9 +16,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use bpvs_tests::agent::{Agent, Manifests, binary, check_clean};
-use bpvs_tests::cleanup;
 use bpvs_tests::topology::Topology;
 use bpvs_tests::traffic::Servers;
+use bpvs_tests::{arguments, cleanup};
 
 use screen::Screen;
 
@@ -42,16 +42,9 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = match options(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            print!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprint!("{error:#}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let options = match arguments::parse(options, USAGE) {
+        Ok(options) => options,
+        Err(code) => return code,
     };
     let mut screen = Screen::new();
     let result = cleanup::on_signals().and_then(|()| run(&options, &mut screen));

@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod api_server;
+pub mod arguments;
 pub mod cleanup;
 pub mod datapath;
 pub mod foreign;

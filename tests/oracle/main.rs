@@ -12,21 +12,14 @@ mod twos;
 
 use std::process::ExitCode;
 
-use bpvs_tests::cleanup;
+use bpvs_tests::{arguments, cleanup};
 
 use options::{Options, USAGE};
 
 fn main() -> ExitCode {
-    let options = match Options::read(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            print!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprint!("{error:#}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let options = match arguments::parse(Options::read, USAGE) {
+        Ok(options) => options,
+        Err(code) => return code,
     };
     let done = cleanup::on_signals().and_then(|()| run::run(&options));
     cleanup::wait_if_closing();

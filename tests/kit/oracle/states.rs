@@ -87,21 +87,28 @@ impl State {
         ["ES", "FW"].iter().position(|name| *name == self.0)
     }
 
+    /// After a TCP segment with these flags.
+    pub fn after_segment(self, from: Side, tcp_flags: u8) -> Self {
+        let order = [flags::RST, flags::SYN, flags::FIN, flags::ACK];
+        let Some(first) = order.iter().position(|flag| tcp_flags & flag != 0) else { return Self("CL") };
+        self.next(TCP, 4, [3, 0, 1, 2][first], from)
+    }
+
     /// After a packet.
     pub fn after(self, protocol: Protocol, from: Side, signal: Signal) -> Self {
-        let (table, columns, column) = match protocol {
-            Protocol::Udp => return self,
-            Protocol::Tcp => {
-                let set = tcp_flags(from, signal);
-                let order = [flags::RST, flags::SYN, flags::FIN, flags::ACK];
-                let Some(first) = order.iter().position(|flag| set & flag != 0) else { return Self("CL") };
-                (TCP, 4, [3, 0, 1, 2][first])
-            }
+        match protocol {
+            Protocol::Udp => self,
+            Protocol::Tcp => self.after_segment(from, tcp_flags(from, signal)),
             Protocol::Sctp => {
                 let chunk = sctp_chunk(from, signal);
-                (SCTP, 10, CHUNKS.iter().position(|known| *known == chunk).unwrap_or(0))
+                let column = CHUNKS.iter().position(|known| *known == chunk).unwrap_or(0);
+                self.next(SCTP, CHUNKS.len(), column, from)
             }
-        };
+        }
+    }
+
+    /// What a table of so many columns a side says.
+    fn next(self, table: &'static str, columns: usize, column: usize, from: Side) -> Self {
         Self(self.cells(table)[3 + column + if from == Side::Client { 0 } else { columns }])
     }
 }

@@ -1,8 +1,8 @@
 //! Random histories of two services that share their servers, for each scheduler and family.
 
 use anyhow::{Context, Result};
-use bpvs_tests::{model::SCHEDULERS, packets::flags};
-use lb_common::scheduler::Scheduler;
+use bpvs_tests::{model::SCHEDULERS, oracle::states::State, packets::flags};
+use lb_common::{address::Protocol, scheduler::Scheduler};
 
 use crate::{
     event::{Choice, Event},
@@ -92,7 +92,8 @@ fn open(world: &World, random: &mut Random, service: usize) -> Event {
 /// A time after which every connection has clearly timed out or clearly not: the tests' own time passes too.
 fn safe_wait(world: &World, random: &mut Random) -> u64 {
     let mut seconds = random.pick(&[4, 13, 66, 125, 905]);
-    while world.connections.values().any(|c| (c.idle + seconds).abs_diff(c.state.seconds()) < 4) {
+    let life = |state: State| u64::from(state.seconds(Protocol::Tcp));
+    while world.connections.values().any(|c| (c.idle + seconds).abs_diff(life(c.state)) < 4) {
         seconds += 5;
     }
     seconds

@@ -4,7 +4,6 @@
 //! | file | idea |
 //! |---|---|
 //! | `random` | numbers from a seed |
-//! | `tcp_states` | the specification's table of TCP states |
 //! | `host` | a director made of `lb-common`'s schedulers |
 //! | `event` | what can happen, in words |
 //! | `world` | the three side by side |
@@ -27,6 +26,5 @@ mod races;
 mod random;
 mod recorded;
 mod sweep;
-mod tcp_states;
 mod twos;
 mod world;

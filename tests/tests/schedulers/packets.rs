@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use bpvs_tests::{
     datapath::{NEXT, REDIRECTED, Run},
     model,
+    oracle::{script::Side, states::State},
     packets::{Packet, Tcp, flags, verify},
 };
 use lb_common::{
@@ -17,7 +18,6 @@ use lb_common::{
 
 use crate::{
     host::Request,
-    tcp_states::State,
     world::{Connection, Name, PORT, SERVER_PORT, World, address},
 };
 
@@ -44,7 +44,11 @@ impl World {
         let frame = segment(self.client(name), self.frontend(name), tcp_flags);
         match known {
             // A removed server's connections go on, but it gets no new ones: bpvs does not wait for the old to time out.
-            Some(old) if opens && (old.state.is_over() || !self.services[name.2].servers.contains_key(&old.server)) => {
+            Some(old)
+                if opens
+                    && (old.state.is_over(Protocol::Tcp)
+                        || !self.services[name.2].servers.contains_key(&old.server)) =>
+            {
                 self.open(name, tcp_flags, &frame, Some(old))
             }
             Some(connection) => {
@@ -130,8 +134,9 @@ impl World {
     fn advance(&mut self, name: Name, tcp_flags: u8, from_client: bool) {
         let Some(connection) = self.connections.get_mut(&name) else { return };
         let service = &mut self.services[name.2];
-        let (before, after) = (connection.state, connection.state.after(tcp_flags, from_client));
-        match (before.is_active(), after.is_active()) {
+        let from = if from_client { Side::Client } else { Side::Server };
+        let (before, after) = (connection.state, connection.state.after_segment(from, tcp_flags));
+        match (before.is_active(Protocol::Tcp), after.is_active(Protocol::Tcp)) {
             (false, true) => service.model.activate(connection.server),
             (true, false) => service.model.deactivate(connection.server),
             _ => {}
@@ -145,7 +150,7 @@ impl World {
     /// A connection leaves the table.
     fn close(&mut self, name: Name, connection: &Connection) {
         let service = &mut self.services[name.2];
-        service.model.closed(connection.server, connection.state.is_active());
+        service.model.closed(connection.server, connection.state.is_active(Protocol::Tcp));
         service.host.move_load(connection.server, connection::share(connection.host).wrapping_neg());
         self.connections.remove(&name);
     }
@@ -162,7 +167,7 @@ impl World {
                 connection.idle += seconds;
                 (*name, *connection)
             })
-            .filter(|(_, connection)| connection.idle > connection.state.seconds())
+            .filter(|(_, connection)| connection.idle > u64::from(connection.state.seconds(Protocol::Tcp)))
             .collect();
         for (name, connection) in &expired {
             self.close(*name, connection);

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use bpvs_tests::{
     datapath::{Datapath, Sizes},
     model::{Director, Flags},
+    oracle::states::State,
 };
 use lb_common::{
     address::{Address, Protocol},
@@ -20,7 +21,6 @@ use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
 use crate::{
     event::{Choice, Event},
     host::{self, Host},
-    tcp_states::State,
 };
 
 /// Port of every service.
