@@ -136,6 +136,11 @@ impl ConnectionState {
     pub const ONE_PACKET: u32 = 1 << 14;
     /// Template: one of its connections was established (IPVS's `ASSURED`).
     pub const ASSURED: u32 = 1 << 15;
+    /// Requests come from the node's address: there are two entries more, with [`Self::PASSING`].
+    pub const MASQUERADED: u32 = 1 << 16;
+    /// Entry that translates the client's address for the server's side: (client, real server) for requests as they leave
+    /// the node, and with [`Self::REPLY`] (real server, node) for replies as they enter it.
+    pub const PASSING: u32 = 1 << 17;
 
     /// The protocol's state number (`tcp::State`, `sctp::State`; 0 for UDP).
     #[inline(always)]

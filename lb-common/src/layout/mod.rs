@@ -20,7 +20,7 @@ pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SocketConnection, Socket
 pub use sweep::{Recount, SweepResult};
 
 /// Version of all layouts in this file together. Kept in the `settings` map; an agent refuses maps of another version.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Highest number of destinations in one service. A load-time setting may lower it, never raise it: positions are
 /// held in 16 bits ([`SchedulerWord`](crate::scheduler::word::SchedulerWord)).
@@ -30,13 +30,14 @@ pub const MAX_DESTINATIONS_PER_SERVICE: u32 = 16_384;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct ServiceKey {
-    /// Virtual address. [`SERVICE_BY_MARK`]: [`ServiceKey::mark`].
+    /// Virtual address. [`SERVICE_BY_MARK`]: [`ServiceKey::mark`]. [`SERVICE_NODE_PORT`]: unspecified, of the family.
     pub address: Address,
     /// Virtual port, network order. 0: every port of the address that has no service of its own.
     pub port: Port,
     /// IANA protocol number: 6, 17 or 132. By mark: 0, any of them.
     pub protocol: u8,
-    /// [`SERVICE_BY_ADDRESS`] or [`SERVICE_BY_MARK`].
+    /// [`SERVICE_BY_ADDRESS`], [`SERVICE_BY_MARK`] or [`SERVICE_NODE_PORT`]; the first and the last may be
+    /// [`SERVICE_EXTERNAL`] besides.
     pub kind: u8,
 }
 
@@ -44,6 +45,11 @@ pub struct ServiceKey {
 pub const SERVICE_BY_ADDRESS: u8 = 0;
 /// [`ServiceKey::kind`]: by the packet's firewall mark, in one address family (`ipvsadm -f`).
 pub const SERVICE_BY_MARK: u8 = 1;
+/// [`ServiceKey::kind`]: by protocol and port, at each address of the node that node ports are served on
+/// ([`NETWORK_NODE_PORTS`]).
+pub const SERVICE_NODE_PORT: u8 = 2;
+/// Bit of [`ServiceKey::kind`]: for external clients, where the entry without it has [`ACCESS_SPLIT`].
+pub const SERVICE_EXTERNAL: u8 = 1 << 2;
 
 impl ServiceKey {
     /// The key of a firewall mark's service, in the address family of a packet with this address.
@@ -86,6 +92,27 @@ pub const LOOKUP_ALL_PORTS: u32 = 1 << 1;
 /// [`LOOKUP_MARKS`]' kind: there are prefixes.
 pub const LOOKUP_PREFIXES: u32 = 1 << 2;
 
+/// [`LOOKUP_MARKS`]' kind: there are node ports.
+pub const LOOKUP_NODE_PORTS: u32 = 1 << 3;
+
+/// Key of `networks`, a longest-prefix-match trie of networks that clients or node ports are in. The owner must match in
+/// full, so that the prefix is [`NETWORK_BASE`] bits longer than the network's (an IPv4 network's by 96 more).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct NetworkKey {
+    /// A service id: clients that the service takes ([`ACCESS_SOURCES`]). Or [`NETWORK_PODS`], [`NETWORK_NODE_PORTS`].
+    pub owner: u32,
+    /// The network's address; bits after the prefix are 0.
+    pub network: Address,
+}
+
+/// Bits of [`NetworkKey`] before its address.
+pub const NETWORK_BASE: u32 = 32;
+/// [`NetworkKey::owner`]: the cluster's pods.
+pub const NETWORK_PODS: u32 = 0;
+/// [`NetworkKey::owner`]: addresses of the node that node ports are served on.
+pub const NETWORK_NODE_PORTS: u32 = u32::MAX;
+
 /// Value of `services`: one lookup decides everything about a new connection. Flipping this value publishes a new
 /// set of destinations, tables and scheduler at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
@@ -117,8 +144,8 @@ pub struct Service {
     /// [`SERVICE_PERSISTENT`]: bits of a client's [`Address`] that it shares its template by: 128 for one client each,
     /// 96 + n for an IPv4 netmask of n bits.
     pub persistence_prefix: u8,
-    /// Always 0.
-    pub pad: u8,
+    /// [`ACCESS_SPLIT`] and its kind.
+    pub access: u8,
     /// [`SERVICE_PERSISTENT`]: milliseconds from a client's last new connection to the end of its template.
     pub persistence_timeout: u32,
 }
@@ -138,6 +165,17 @@ pub const SERVICE_ALL_PORTS: u8 = 1 << 4;
 pub const SERVICE_MARKED: u8 = 1 << 5;
 /// [`Service::flags`]: some destination of the set has an upper threshold.
 pub const SERVICE_THRESHOLDS: u8 = 1 << 6;
+
+/// [`Service::access`]: external clients have an entry of their own ([`SERVICE_EXTERNAL`]).
+pub const ACCESS_SPLIT: u8 = 1 << 0;
+/// [`Service::access`]: requests of external clients come from the node's address.
+pub const ACCESS_MASQUERADE_EXTERNAL: u8 = 1 << 1;
+/// [`Service::access`]: all requests come from the node's address.
+pub const ACCESS_MASQUERADE: u8 = 1 << 2;
+/// [`Service::access`]: without destinations nothing is answered.
+pub const ACCESS_SILENT: u8 = 1 << 3;
+/// [`Service::access`]: only clients of the service's networks are taken ([`NetworkKey`]).
+pub const ACCESS_SOURCES: u8 = 1 << 4;
 
 /// Value of `destination_slots`: a place in a destination set or in a scheduler's table. The weight stands here, not
 /// in `destinations`, so that the weights of one version of a service are published together.

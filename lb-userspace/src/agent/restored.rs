@@ -75,6 +75,7 @@ fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
         persistence: row.persistence,
         one_packet: row.one_packet,
         destinations,
+        access: row.access.clone(),
     };
     Some((frontend, desired))
 }

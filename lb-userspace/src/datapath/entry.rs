@@ -1,11 +1,16 @@
 //! What an entry of `services` says of a service beside its set, table and scheduler.
 
+use std::collections::BTreeSet;
+
 use lb_common::layout::{
-    SERVICE_ALL_PORTS, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_MARKED, SERVICE_ONE_PACKET,
-    SERVICE_PERSISTENT, SERVICE_THRESHOLDS, Service,
+    ACCESS_MASQUERADE, ACCESS_MASQUERADE_EXTERNAL, ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT, SERVICE_ALL_PORTS,
+    SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_MARKED, SERVICE_ONE_PACKET, SERVICE_PERSISTENT,
+    SERVICE_THRESHOLDS, Service,
 };
 
-use super::{ApplyError, DesiredService, Persistence, Scope, Thresholds, frontend::Virtual, state::Member};
+use super::{
+    Access, ApplyError, DesiredService, Masquerade, Persistence, Scope, Thresholds, frontend::Virtual, state::Member,
+};
 use lb_common::{
     address::Protocol,
     scheduler::{Scheduler, maglev},
@@ -31,8 +36,37 @@ pub(super) fn describe(value: Service, service: &Virtual, desired: &DesiredServi
         flags: flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag),
         persistence_prefix: desired.persistence.map_or(0, |persistence| before.saturating_add(persistence.netmask)),
         persistence_timeout: desired.persistence.map_or(0, |persistence| persistence.timeout.saturating_mul(1000)),
-        pad: 0,
+        access: access_flags(&desired.access),
         ..value
+    }
+}
+
+/// [`Service::access`].
+fn access_flags(desired: &Access) -> u8 {
+    let flags = [
+        (desired.split, ACCESS_SPLIT),
+        (desired.masquerade == Masquerade::External, ACCESS_MASQUERADE_EXTERNAL),
+        (desired.masquerade == Masquerade::Always, ACCESS_MASQUERADE),
+        (desired.silent, ACCESS_SILENT),
+        (!desired.sources.is_empty(), ACCESS_SOURCES),
+    ];
+    flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag)
+}
+
+/// The access of an entry, without the networks of [`Access::sources`], which stand elsewhere.
+pub fn access(value: &Service) -> Access {
+    let has = |flag| value.access & flag != 0;
+    Access {
+        masquerade: if has(ACCESS_MASQUERADE) {
+            Masquerade::Always
+        } else if has(ACCESS_MASQUERADE_EXTERNAL) {
+            Masquerade::External
+        } else {
+            Masquerade::Never
+        },
+        split: has(ACCESS_SPLIT),
+        silent: has(ACCESS_SILENT),
+        sources: BTreeSet::new(),
     }
 }
 

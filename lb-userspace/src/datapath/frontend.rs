@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use lb_common::{
     address::{Address, Port, Protocol},
     layout::{
-        LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_PREFIXES, PREFIX_BASE, SERVICE_BY_ADDRESS, SERVICE_BY_MARK, ServiceKey,
-        ServicePrefix,
+        LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_NODE_PORTS, LOOKUP_PREFIXES, PREFIX_BASE, SERVICE_BY_ADDRESS,
+        SERVICE_BY_MARK, SERVICE_EXTERNAL, SERVICE_NODE_PORT, ServiceKey, ServicePrefix,
     },
 };
 
@@ -57,6 +57,7 @@ impl Key {
     pub fn lookups(&self) -> u32 {
         match self {
             Self::Service(key) if key.kind == SERVICE_BY_MARK => LOOKUP_MARKS,
+            Self::Service(key) if key.kind & SERVICE_NODE_PORT != 0 => LOOKUP_NODE_PORTS,
             Self::Service(key) if key.port == Port(0) => LOOKUP_ALL_PORTS,
             Self::Service(_) => 0,
             Self::Prefix(_) => LOOKUP_PREFIXES,
@@ -79,8 +80,12 @@ impl Virtual {
     pub fn key(&self) -> Key {
         let (address, port) = (Address::from(self.address), Port::new(self.port));
         let protocol = self.protocol as u8;
+        let of_kind = |kind| Key::Service(ServiceKey { address, port, protocol, kind });
         match self.scope {
-            Scope::Address => Key::Service(ServiceKey { address, port, protocol, kind: SERVICE_BY_ADDRESS }),
+            Scope::Address => of_kind(SERVICE_BY_ADDRESS),
+            Scope::NodePort => of_kind(SERVICE_NODE_PORT),
+            Scope::External => of_kind(SERVICE_BY_ADDRESS | SERVICE_EXTERNAL),
+            Scope::ExternalNodePort => of_kind(SERVICE_NODE_PORT | SERVICE_EXTERNAL),
             Scope::Mark(mark) => Key::Service(ServiceKey::of_mark(mark, self.address.is_ipv4())),
             Scope::Prefix(bits) => {
                 let before = PREFIX_BASE + if self.address.is_ipv4() { MAPPED_BITS.into() } else { 0 };
@@ -103,7 +108,13 @@ impl Virtual {
                 address: key.address.into(),
                 port: key.port.number(),
                 protocol: Protocol::from_number(key.protocol)?,
-                scope: Scope::Address,
+                scope: match (key.kind & !SERVICE_EXTERNAL, key.kind & SERVICE_EXTERNAL != 0) {
+                    (SERVICE_BY_ADDRESS, false) => Scope::Address,
+                    (SERVICE_BY_ADDRESS, true) => Scope::External,
+                    (SERVICE_NODE_PORT, false) => Scope::NodePort,
+                    (SERVICE_NODE_PORT, true) => Scope::ExternalNodePort,
+                    _ => return None,
+                },
             },
             Key::Prefix(PrefixKey { length, prefix }) => {
                 let before = PREFIX_BASE + if prefix.network.is_v4() { MAPPED_BITS.into() } else { 0 };
@@ -125,13 +136,19 @@ impl Virtual {
 
     /// True for one that takes more than one address and port.
     pub(super) const fn is_wide(&self) -> bool {
-        self.port == 0 || !matches!(self.scope, Scope::Address)
+        self.port == 0 || !matches!(self.scope, Scope::Address | Scope::External)
     }
 
     /// Why no packet, or more than what was meant, would match this.
     pub fn problem(&self) -> Option<String> {
         match self.scope {
             Scope::Address => None,
+            Scope::External if self.port != 0 => None,
+            Scope::NodePort | Scope::ExternalNodePort if self.address.is_unspecified() && self.port != 0 => None,
+            Scope::External => Some("a service for external clients has a port: name it".to_owned()),
+            Scope::NodePort | Scope::ExternalNodePort => {
+                Some("a node port has a port and no address of its own: name 0.0.0.0 or ::, and the port".to_owned())
+            }
             Scope::Mark(0) => Some("firewall mark 0 is what packets without a mark have: name another".to_owned()),
             Scope::Mark(_) => None,
             Scope::Prefix(bits) => {
@@ -160,7 +177,9 @@ impl From<&Frontend> for Virtual {
         let address: IpAddr = Address::from(frontend.address).into();
         let Frontend { port, protocol, scope, .. } = *frontend;
         match scope {
-            Scope::Address => Self { address, port, protocol, scope },
+            Scope::Address | Scope::External | Scope::NodePort | Scope::ExternalNodePort => {
+                Self { address, port, protocol, scope }
+            }
             Scope::Mark(_) => Self { address: unspecified(address.is_ipv4()), port: 0, protocol: Protocol::Tcp, scope },
             Scope::Prefix(bits) => match bits.checked_sub(MAPPED_BITS) {
                 Some(bits) if frontend.address.is_ipv6() && address.is_ipv4() => {
@@ -176,7 +195,10 @@ impl fmt::Display for Virtual {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, port) = (self.protocol.name(), self.port);
         match (self.scope, self.address) {
-            (Scope::Address, address) => write!(f, "{name} {}", SocketAddr::new(address, port)),
+            (Scope::Address | Scope::NodePort, address) => write!(f, "{name} {}", SocketAddr::new(address, port)),
+            (Scope::External | Scope::ExternalNodePort, address) => {
+                write!(f, "{name} {} for external clients", SocketAddr::new(address, port))
+            }
             (Scope::Prefix(bits), IpAddr::V4(address)) => write!(f, "{name} {address}/{bits}:{port}"),
             (Scope::Prefix(bits), IpAddr::V6(address)) => write!(f, "{name} [{address}/{bits}]:{port}"),
             (Scope::Mark(mark), IpAddr::V4(_)) => write!(f, "FWM {mark}"),
@@ -198,6 +220,10 @@ mod tests {
         let all = [
             ("10.96.0.1", 80, Scope::Address, "TCP 10.96.0.1:80", 0),
             ("10.96.0.1", 0, Scope::Address, "TCP 10.96.0.1:0", LOOKUP_ALL_PORTS),
+            ("10.96.0.1", 80, Scope::External, "TCP 10.96.0.1:80 for external clients", 0),
+            ("0.0.0.0", 30_080, Scope::NodePort, "TCP 0.0.0.0:30080", LOOKUP_NODE_PORTS),
+            ("::", 30_080, Scope::NodePort, "TCP [::]:30080", LOOKUP_NODE_PORTS),
+            ("0.0.0.0", 30_080, Scope::ExternalNodePort, "TCP 0.0.0.0:30080 for external clients", LOOKUP_NODE_PORTS),
             ("fd00::1", 80, Scope::Address, "TCP [fd00::1]:80", 0),
             ("10.96.0.0", 80, Scope::Prefix(16), "TCP 10.96.0.0/16:80", LOOKUP_PREFIXES),
             ("0.0.0.0", 0, Scope::Prefix(0), "TCP 0.0.0.0/0:0", LOOKUP_PREFIXES),
@@ -236,6 +262,7 @@ mod tests {
             ("::", Scope::Prefix(80), "::/80 holds the IPv4-mapped addresses"),
             ("::ffff:0:0", Scope::Prefix(95), "bits set after its prefix"),
             ("0.0.0.0", Scope::Mark(0), "firewall mark 0"),
+            ("10.0.0.1", Scope::NodePort, "no address of its own"),
         ] {
             let problem = Virtual::from(&frontend(address, 80, scope)).problem().unwrap_or_default();
             assert!(problem.contains(expected), "{address} {scope:?}: {problem}");
@@ -249,7 +276,7 @@ mod tests {
         let network = Address::from(Ipv4Addr::new(10, 1, 0, 0));
         for key in [
             Key::Service(ServiceKey { protocol: 99, kind: SERVICE_BY_ADDRESS, ..mark }),
-            Key::Service(ServiceKey { protocol: 6, kind: 2, ..mark }),
+            Key::Service(ServiceKey { protocol: 6, kind: 3, ..mark }),
             Key::Service(ServiceKey { protocol: 6, ..mark }),
             Key::Service(ServiceKey { port: Port::new(80), ..mark }),
             Key::Service(ServiceKey::of_mark(0, true)),

@@ -38,7 +38,9 @@ mod word;
 mod write;
 pub mod writer;
 
-pub use crate::plan::{DesiredDestination, DesiredService, Frontend, Persistence, Plan, Scope, Thresholds};
+pub use crate::plan::{
+    Access, DesiredDestination, DesiredService, Frontend, Masquerade, Persistence, Plan, Scope, Thresholds,
+};
 pub use error::{ApplyError, Finding, RestoreError};
 pub use frontend::{Key, PrefixKey, Virtual};
 pub use store::{Capacity, MapStore, StoreError};

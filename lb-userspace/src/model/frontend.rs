@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Key of a virtual service: what a packet must match, exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frontend {
-    /// Virtual address; a network's first address; by mark: the family's unspecified address.
+    /// Virtual address; a network's first address; by mark and for node ports: the family's unspecified address.
     pub address: IpAddr,
     /// Virtual port. 0: every port that has no service of its own. By mark: 0.
     pub port: u16,
@@ -23,9 +23,17 @@ pub struct Frontend {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
+    /// One address, for clients outside the cluster, where others have a service of their own
+    /// ([`Access::split`](crate::plan::Access::split)). In this order it is programmed before that one.
+    External,
+    /// [`Self::NodePort`], likewise.
+    ExternalNodePort,
     /// One address.
     #[default]
     Address,
+    /// A port of each of the node's addresses that node ports are served on. [`Frontend::address`] is the family's
+    /// unspecified address. What has a service of its own is not taken.
+    NodePort,
     /// A network: length of its prefix, from 0 to 32 or 128. What has a service of its own is not taken.
     Prefix(u8),
     /// All packets of the family that carry this firewall mark, which is not 0 (`ipvsadm -f`).
@@ -53,6 +61,9 @@ impl fmt::Display for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scope {
             Scope::Mark(mark) => write!(f, "FWM {mark}{}", if self.address.is_ipv6() { " IPv6" } else { "" }),
+            Scope::External | Scope::ExternalNodePort => {
+                write!(f, "{} {} for external clients", self.protocol.name(), self.place())
+            }
             _ => write!(f, "{} {}", self.protocol.name(), self.place()),
         }
     }
@@ -96,6 +107,8 @@ mod tests {
             (of("10.0.0.0", Scope::Prefix(8)), "UDP 10.0.0.0/8:80"),
             (of("fd00::", Scope::Prefix(64)), "UDP [fd00::]/64:80"),
             (of("0.0.0.0", Scope::Mark(7)), "FWM 7"),
+            (of("0.0.0.0", Scope::NodePort), "UDP 0.0.0.0:80"),
+            (of("10.0.0.1", Scope::External), "UDP 10.0.0.1:80 for external clients"),
             (of("::", Scope::Mark(7)), "FWM 7 IPv6"),
         ] {
             assert_eq!(frontend.to_string(), expected);

@@ -1,6 +1,7 @@
 //! What this node should do: a pure function from the model to the virtual services. All Kubernetes policy is here.
 //! Rules as `ipvsadm` states them are taken as they stand.
 
+mod access;
 mod destinations;
 mod rules;
 mod weight;
@@ -8,12 +9,14 @@ mod weight;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use lb_common::layout::MAX_DESTINATIONS_PER_SERVICE;
 use lb_common::scheduler::Scheduler;
 
 use crate::model::service::{SCHEDULER_ANNOTATION, SCHEDULER_FLAGS_ANNOTATION};
 use crate::model::{EndpointSlice, Model, SchedulerFlags, Service, ServicePort};
 pub use crate::model::{Frontend, Node, Persistence, Problem, ProblemLog, Scope, Thresholds};
+pub use access::{Access, Masquerade};
 
 /// A real server of a virtual service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +58,8 @@ pub struct DesiredService {
     /// the list, as IPVS does. Kubernetes states no order: ascending by (address, port) (EP-12). None means that there is
     /// nothing to send to, and clients are to be told so.
     pub destinations: Vec<DesiredDestination>,
+    /// Which clients it takes, and under whose address they reach its real servers.
+    pub access: Access,
 }
 
 impl DesiredService {
@@ -68,6 +73,7 @@ impl DesiredService {
             persistence: None,
             one_packet: false,
             destinations,
+            access: Access::default(),
         }
     }
 }
@@ -77,6 +83,10 @@ impl DesiredService {
 pub struct Plan {
     /// The virtual services.
     pub services: BTreeMap<Frontend, DesiredService>,
+    /// Addresses of the node that [`Scope::NodePort`] stands for.
+    pub node_port_addresses: BTreeSet<IpAddr>,
+    /// Networks of the cluster's pods: clients from anywhere else are external. None: every client is.
+    pub pod_networks: BTreeSet<IpNet>,
     /// Conflicts and exceeded limits. What is wrong inside an object stands in [`Model::problems`].
     pub problems: Vec<Problem>,
 }
@@ -276,6 +286,7 @@ fn desired(
         persistence: service.affinity.persistence(v4),
         one_packet: service.affinity.one_packet(port.protocol),
         destinations,
+        access: Access::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rules: what they state is what is done, unless a Service has the frontend already.
 
-use super::{Defaults, DesiredDestination, DesiredService, Plan, Problem};
+use super::{Access, Defaults, DesiredDestination, DesiredService, Plan, Problem};
 use crate::model::RuleService;
 
 impl Plan {
@@ -54,6 +54,7 @@ impl Plan {
                     thresholds: server.thresholds,
                 })
                 .collect(),
+            access: Access::default(),
         }
     }
 }

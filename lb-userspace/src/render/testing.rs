@@ -1,6 +1,7 @@
 //! Rows for tests of renderers.
 
 use crate::model::{Persistence, Scope, Thresholds};
+use crate::plan::Access;
 use crate::view::connections::{Client, ConnectionRow};
 use crate::view::services::{Counters, DestinationRow, ServiceRow};
 
@@ -35,6 +36,7 @@ pub(super) fn service_rows() -> Vec<ServiceRow> {
             scope: Scope::Address,
             persistence: None,
             one_packet: false,
+            access: Access::default(),
             traffic,
             destinations: vec![
                 destination("192.168.60.1", 1, 2, traffic),
@@ -50,6 +52,7 @@ pub(super) fn service_rows() -> Vec<ServiceRow> {
             scope: Scope::Address,
             persistence: None,
             one_packet: false,
+            access: Access::default(),
             traffic: Counters::default(),
             destinations: vec![destination("fd00:10:244:1234:5678:9abc:def0:1", 1, 0, Counters::default())],
         },
@@ -62,6 +65,7 @@ pub(super) fn service_rows() -> Vec<ServiceRow> {
             scope: Scope::Address,
             persistence: None,
             one_packet: false,
+            access: Access::default(),
             traffic: Counters::default(),
             destinations: vec![],
         },
@@ -104,6 +108,7 @@ pub(super) fn scoped_rows() -> Vec<ServiceRow> {
                 scheduler_flags: flags.to_vec(),
                 persistence: persistence.map(|(timeout, netmask)| Persistence { timeout, netmask }),
                 one_packet: false,
+                access: Access::default(),
                 traffic: Counters::default(),
                 destinations: vec![],
             }

@@ -15,7 +15,7 @@ use super::filter::Filter;
 use super::order;
 use super::tables::Tables;
 pub use super::traffic::{Counters, rates};
-use crate::datapath::{Frontend, Key, Persistence, Scope, Thresholds, Virtual, entry};
+use crate::datapath::{Access, Frontend, Key, Persistence, Scope, Thresholds, Virtual, entry};
 
 /// A virtual service.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -36,6 +36,9 @@ pub struct ServiceRow {
     pub persistence: Option<Persistence>,
     /// Each datagram is scheduled for itself.
     pub one_packet: bool,
+    /// Which clients it takes, and under whose address they reach the destinations.
+    #[serde(skip)]
+    pub access: Access,
     /// Traffic of the destinations below, and from [`with_totals`] also of those that were removed since.
     pub traffic: Counters,
     /// Real servers.
@@ -167,6 +170,7 @@ fn row(
         scope,
         persistence: entry::persistence(&service, address.is_ipv4()),
         one_packet: service.flags & SERVICE_ONE_PACKET != 0,
+        access: entry::access(&service),
         scheduler: Scheduler::from_number(service.scheduler).map_or("?", Scheduler::name),
         scheduler_flags: flags(&service),
         traffic,
