@@ -18,11 +18,15 @@ pub enum Drop {
     RewriteFailed = 5,
     /// Expired TTL or another reason not to answer, where an answer was due.
     Unanswerable = 6,
+    /// The service has no destination on this node, and its policy allows no other: not answered.
+    NoLocalDestination = 7,
+    /// The client is in none of the networks that the service takes (`loadBalancerSourceRanges`): not answered.
+    SourceNotAllowed = 8,
 }
 
 impl Drop {
     /// Every reason, by index.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::NoDestination,
         Self::NotSyn,
         Self::TableFull,
@@ -30,6 +34,8 @@ impl Drop {
         Self::OrphanFragment,
         Self::RewriteFailed,
         Self::Unanswerable,
+        Self::NoLocalDestination,
+        Self::SourceNotAllowed,
     ];
 
     /// Its name in listings and metrics.
@@ -42,6 +48,8 @@ impl Drop {
             Self::OrphanFragment => "orphan-fragment",
             Self::RewriteFailed => "rewrite-failed",
             Self::Unanswerable => "unanswerable",
+            Self::NoLocalDestination => "no-local-destination",
+            Self::SourceNotAllowed => "source-not-allowed",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The connection table: two keys, one life.
 //!
-//! The request entry owns the state. Whoever sets [`ConnectionState::CLOSING`] on it removes both entries and gives
-//! the server's count back, exactly once.
+//! The request entry owns the state. Whoever sets [`ConnectionState::CLOSING`] on it removes both entries, and the two
+//! of a masqueraded connection's second half, and gives the server's count back, exactly once.
 
 use core::ptr::NonNull;
 
@@ -18,7 +18,7 @@ use crate::{
     atomic::Word,
     count,
     maps::{CONNECTIONS, DESTINATIONS_MAP},
-    persistence,
+    masquerade, persistence,
     settings::now,
 };
 
@@ -226,6 +226,9 @@ impl Entry {
         let (service, control) = (self.value().service, self.value().control);
         if control != 0 {
             persistence::release(key, service, control, now());
+        }
+        if state.has(ConnectionState::MASQUERADED) {
+            masquerade::end(&reply_key);
         }
         let _ = CONNECTIONS.remove(&reply_key);
         let _ = CONNECTIONS.remove(key);

@@ -7,7 +7,6 @@ use aya_ebpf::{
 use lb_common::{
     address::{Address, Port, Protocol},
     connection,
-    drops::Drop,
     layout::{
         Connection, ConnectionKey, ConnectionState, Destination, KEY_PACKET, SERVICE_ALL_PORTS, SERVICE_MARKED,
         SERVICE_ONE_PACKET, SERVICE_PERSISTENT, Service, Settings,
@@ -20,7 +19,7 @@ use crate::{
     connections::Entry,
     count,
     maps::{CONNECTIONS, DESTINATIONS_MAP},
-    persistence,
+    masquerade, persistence,
     schedule::{Request, schedule},
     settings::{now, settings},
 };
@@ -31,6 +30,8 @@ pub struct Opened {
     pub rewrite: Rewrite,
     /// The client is its own server.
     pub hairpin: bool,
+    /// Not 0: its requests reach the server from the node's address ([`masquerade::begin`]).
+    pub masqueraded: u32,
     /// The entry that is inserted, first for replies, then for requests.
     pub entry: Connection,
     /// Key of the reply entry.
@@ -63,10 +64,10 @@ pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Op
     };
     let now = now();
     let key = &packet.key;
-    let Some(destination) = DESTINATIONS_MAP.get(server) else { return no_destination() };
+    let Some(destination) = DESTINATIONS_MAP.get(server) else { return NO_DESTINATION };
     if server == 0 || destination.service != service.id {
         // An id that changed hands under this packet: nobody's server until the client tries again.
-        return no_destination();
+        return NO_DESTINATION;
     }
 
     opened.hairpin = destination.address == key.source;
@@ -75,7 +76,9 @@ pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Op
         // The node has no address of this family: better a counted drop than a packet from nobody.
         return NO_SOURCE_PORT;
     }
-    let mut flags = if opened.hairpin { ConnectionState::HAIRPIN } else { 0 };
+    // A hairpin comes from the node's address already.
+    let mut flags = if opened.hairpin { ConnectionState::HAIRPIN } else { masquerade::flag(service, &key.source) };
+    opened.masqueraded = flags & ConnectionState::MASQUERADED;
     let one_packet = service.flags & SERVICE_ONE_PACKET != 0 && matches!(protocol, Protocol::Udp);
     if one_packet {
         flags |= ConnectionState::ONE_PACKET;
@@ -144,12 +147,6 @@ pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Op
 pub fn server_port(service: &Service, destination: &Destination, asked: Port) -> Port {
     let several = service.flags & SERVICE_PERSISTENT != 0 && service.flags & (SERVICE_ALL_PORTS | SERVICE_MARKED) != 0;
     if several || destination.port.0 == 0 { asked } else { destination.port }
-}
-
-#[inline(always)]
-fn no_destination() -> u32 {
-    count::drop(Drop::NoDestination);
-    NO_DESTINATION
 }
 
 /// A server, and how it was found.

@@ -1,5 +1,6 @@
 //! Replies: real server to client becomes frontend to client, after netfilter and routing saw the packet, and for
-//! servers that are processes of the node itself.
+//! servers that are processes of the node itself. And requests of masqueraded connections: client to real server becomes
+//! node to real server.
 
 use lb_common::{
     address::Protocol,
@@ -13,7 +14,7 @@ use crate::{
     fragments,
     frame::Frame,
     maps::Scratch,
-    reply,
+    masquerade, reply,
     settings::scratch,
     translate::{ErrorRewrite, parse, parse_quoted, translate_error},
     verdict::NEXT,
@@ -41,6 +42,9 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
     let Some(entry) = Entry::find(&packet.key) else { return NEXT };
     let state = entry.state();
+    if state.has(ConnectionState::PASSING) {
+        return masquerade::outbound(frame, packet, &entry);
+    }
     if !state.has(ConnectionState::REPLY) || state.has(ConnectionState::HAIRPIN) {
         return NEXT;
     }
@@ -56,7 +60,10 @@ fn icmp_error(frame: Frame, packet: &Packet, quoted: &mut Packet) -> i32 {
     }
     let Some(entry) = Entry::find(&nat::quoted_key(quoted)) else { return NEXT };
     let state = entry.state();
-    if !state.has(ConnectionState::REPLY) || state.has(ConnectionState::HAIRPIN) {
+    // About a reply, on its way to a server that knows the client by the node's address.
+    let masqueraded = state.has(ConnectionState::PASSING) && !state.has(ConnectionState::REPLY);
+    let translated = state.has(ConnectionState::REPLY) && !state.has(ConnectionState::PASSING);
+    if !(masqueraded || translated) || state.has(ConnectionState::HAIRPIN) {
         return NEXT;
     }
     let reply = Rewrite::of(entry.value());

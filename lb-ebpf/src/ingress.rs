@@ -4,7 +4,10 @@ use lb_common::{
     address::Protocol,
     connection,
     drops::Drop,
-    layout::{ConnectionState, SETTING_EXPIRE_NODEST, SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Settings},
+    layout::{
+        ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT, ConnectionState, NETWORK_PODS, SETTING_EXPIRE_NODEST,
+        SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Service, Settings,
+    },
     nat::{self, Rewrite},
     packet::{Kind, Packet},
     tcp::Direction,
@@ -16,7 +19,7 @@ use crate::{
     frame::Frame,
     lookup,
     maps::Scratch,
-    persistence, reply, respond,
+    masquerade, persistence, reply, respond,
     settings::{now, scratch, settings},
     translate::{ErrorRewrite, parse, parse_quoted, translate, translate_error},
     verdict::{self, NEXT},
@@ -59,6 +62,9 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
     let Some(entry) = Entry::find(&packet.key) else { return unknown(frame, packet, 0) };
     let state = entry.state();
+    if state.has(ConnectionState::PASSING) {
+        return masquerade::inbound(frame, packet, &entry);
+    }
     if state.has(ConnectionState::REPLY) {
         // Replies are translated on their way out, but a hairpin's reply would never get there: it is addressed to
         // the node.
@@ -136,6 +142,12 @@ fn unknown(frame: Frame, packet: &Packet, ends: u32) -> i32 {
     wanted.protocol = packet.key.protocol;
     wanted.mark = frame.mark();
     if lookup::copy(wanted, service) != 0 {
+        if service.access & ACCESS_SPLIT != 0
+            && !masquerade::is_in(NETWORK_PODS, &packet.key.source)
+            && lookup::copy_external(wanted, service) == 0
+        {
+            return verdict::drop(Drop::NoLocalDestination);
+        }
         return new(frame, packet, ends);
     }
     if ends != 0 {
@@ -156,8 +168,11 @@ fn new(frame: Frame, packet: &Packet, ends: u32) -> i32 {
     };
     request.ends = ends;
     replaced.server = 0;
+    if service.access & ACCESS_SOURCES != 0 && !masquerade::is_in(service.id, &packet.key.source) {
+        return verdict::drop(Drop::SourceNotAllowed);
+    }
     if !connection::opens(protocol, packet.signal) && !opens_sloppily(settings, protocol, packet.signal) {
-        return stray(packet, protocol, ends);
+        return stray(packet, protocol, service, ends);
     }
     let chosen = create::choose(packet, service, request);
     if request.ends != 0 {
@@ -172,9 +187,13 @@ fn new(frame: Frame, packet: &Packet, ends: u32) -> i32 {
             if opened.entry.control != 0 {
                 persistence::hold(&packet.key, opened.entry.service, opened.entry.control);
             }
+            if opened.masqueraded != 0 && masquerade::begin() != masquerade::BEGUN {
+                connections::end(&packet.key);
+                return verdict::drop(Drop::NoSourcePort);
+            }
             forward(frame, packet, &opened.rewrite, opened.hairpin)
         }
-        create::NO_DESTINATION => UNREACHABLE,
+        create::NO_DESTINATION => refused(service),
         create::EXISTS => RACED,
         create::NO_SOURCE_PORT => verdict::drop(Drop::NoSourcePort),
         _ => verdict::drop(Drop::TableFull),
@@ -194,15 +213,28 @@ fn opens_sloppily(settings: &Settings, protocol: Protocol, signal: u8) -> bool {
 
 /// A segment of a connection that is not in the table: as a host without that connection would answer.
 #[inline(always)]
-fn stray(packet: &Packet, protocol: Protocol, ends: u32) -> i32 {
+fn stray(packet: &Packet, protocol: Protocol, service: &Service, ends: u32) -> i32 {
     if ends != 0 {
         connections::end(&packet.key);
+    }
+    if service.access & ACCESS_SILENT != 0 && service.set_length == 0 {
+        return refused(service);
     }
     count::drop(Drop::NotSyn);
     match protocol {
         Protocol::Tcp => RESET,
         _ => UNREACHABLE,
     }
+}
+
+/// A packet for which there is no server.
+#[inline(always)]
+fn refused(service: &Service) -> i32 {
+    if service.access & ACCESS_SILENT != 0 {
+        return verdict::drop(Drop::NoLocalDestination);
+    }
+    count::drop(Drop::NoDestination);
+    UNREACHABLE
 }
 
 /// Writes the translation and lets the packet go on.
@@ -224,7 +256,10 @@ fn icmp_error(frame: Frame, packet: &Packet, quoted: &mut Packet) -> i32 {
     let Some(entry) = Entry::find(&nat::quoted_key(quoted)) else { return NEXT };
     let state = entry.state();
     let hairpin = state.has(ConnectionState::HAIRPIN);
-    if state.has(ConnectionState::REPLY) && !hairpin {
+    // About a masqueraded request, addressed to the node: the stack is to send it on to the client.
+    let masqueraded = state.has(ConnectionState::REPLY) && state.has(ConnectionState::PASSING);
+    let translated = !state.has(ConnectionState::REPLY) && !state.has(ConnectionState::PASSING);
+    if !(masqueraded || translated || hairpin) {
         return NEXT;
     }
     let onward = Rewrite::of(entry.value());

@@ -1,16 +1,17 @@
-//! Which virtual service a packet is for: by its mark, its address and port, its address alone, or the network of it, in
-//! this order (`ip_vs_service_find`; networks are ours).
+//! Which virtual service a packet is for: by its mark, its address and port, the port at an address of the node, its
+//! address alone, or the network of it, in this order (`ip_vs_service_find`; networks and node ports are ours).
 
 use aya_ebpf::btf_maps::lpm_trie::Key;
 use lb_common::{
     address::{Address, Port},
     layout::{
-        LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_PREFIXES, PREFIX_BASE, SERVICE_BY_ADDRESS, Service, ServiceKey,
-        ServicePrefix,
+        LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_NODE_PORTS, LOOKUP_PREFIXES, NETWORK_NODE_PORTS, PREFIX_BASE,
+        SERVICE_BY_ADDRESS, SERVICE_EXTERNAL, SERVICE_NODE_PORT, Service, ServiceKey, ServicePrefix,
     },
 };
 
 use crate::maps::{LOOKUPS, SERVICE_PREFIXES, SERVICES_MAP};
+use crate::masquerade::is_in;
 
 /// What a packet, or a socket that connects, is for.
 #[derive(Clone, Copy)]
@@ -39,7 +40,7 @@ fn service(wanted: &Wanted) -> Option<&'static Service> {
         ServiceKey { address: wanted.address, port: wanted.port, protocol: wanted.protocol, kind: SERVICE_BY_ADDRESS };
     match exact(&key) {
         Some(service) => Some(service),
-        None if kinds & (LOOKUP_ALL_PORTS | LOOKUP_PREFIXES) != 0 => wider(&key, kinds),
+        None if kinds & (LOOKUP_NODE_PORTS | LOOKUP_ALL_PORTS | LOOKUP_PREFIXES) != 0 => wider(&key, kinds),
         None => None,
     }
 }
@@ -57,15 +58,53 @@ pub fn copy(wanted: &Wanted, place: &mut Service) -> u32 {
     }
 }
 
+/// The service that external clients have in place of the one that was found: copied to the same place. 0 if it is not
+/// there, as it may be for a moment while policies change.
+#[inline(never)]
+pub fn copy_external(wanted: &Wanted, place: &mut Service) -> u32 {
+    let mut key = ServiceKey {
+        address: wanted.address,
+        port: wanted.port,
+        protocol: wanted.protocol,
+        kind: SERVICE_BY_ADDRESS | SERVICE_EXTERNAL,
+    };
+    let mut found = exact(&key);
+    if found.is_none() {
+        key.address = unspecified(&wanted.address);
+        key.kind = SERVICE_NODE_PORT | SERVICE_EXTERNAL;
+        found = exact(&key);
+    }
+    match found {
+        Some(found) => {
+            *place = *found;
+            1
+        }
+        None => 0,
+    }
+}
+
+/// The unspecified address of an address's family.
+#[inline(always)]
+const fn unspecified(address: &Address) -> Address {
+    if address.is_v4() { Address::from_v4_word(0) } else { Address::UNSPECIFIED }
+}
+
 #[inline(always)]
 fn exact(key: &ServiceKey) -> Option<&'static Service> {
     // SAFETY: user space replaces values whole, in a new element.
     unsafe { SERVICES_MAP.get(key) }
 }
 
-/// A service of every port of the address, or of a network.
+/// A service of a node port, of every port of the address, or of a network.
 #[inline(never)]
 fn wider(key: &ServiceKey, kinds: u32) -> Option<&'static Service> {
+    if kinds & LOOKUP_NODE_PORTS != 0
+        && let Some(service) =
+            exact(&ServiceKey { address: unspecified(&key.address), kind: SERVICE_NODE_PORT, ..*key })
+        && is_in(NETWORK_NODE_PORTS, &key.address)
+    {
+        return Some(service);
+    }
     if kinds & LOOKUP_ALL_PORTS != 0
         && let Some(service) = exact(&ServiceKey { port: Port(0), ..*key })
     {

@@ -25,6 +25,7 @@ mod ingress;
 mod locality;
 mod lookup;
 mod maps;
+mod masquerade;
 mod persistence;
 mod reply;
 mod respond;

@@ -11,13 +11,13 @@ use lb_common::{
     drops::Drop,
     layout::{
         Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, FragmentKey, FragmentPorts, Locality,
-        LocalityChunk, LocalityKey, Recount, Service, ServiceKey, ServicePrefix, Settings, SocketConnection,
-        SocketFlow, SocketFlowKey, SweepResult, Traffic,
+        LocalityChunk, LocalityKey, NetworkKey, Recount, Service, ServiceKey, ServicePrefix, Settings,
+        SocketConnection, SocketFlow, SocketFlowKey, SweepResult, Traffic,
     },
     packet::Packet,
 };
 
-use crate::{create::Opened, lookup::Wanted, schedule::Request};
+use crate::{create::Opened, lookup::Wanted, masquerade::Passing, schedule::Request};
 
 const MAPPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -46,6 +46,8 @@ pub struct Scratch {
     pub request: Request,
     /// The connection that was opened.
     pub opened: Opened,
+    /// Its second half, if it is masqueraded.
+    pub passing: Passing,
     /// The connection that the one of the packet takes the place of.
     pub replaced: crate::connections::Replaced,
 }
@@ -61,6 +63,10 @@ pub static SERVICES_MAP: HashMap<ServiceKey, Service, SERVICES> = HashMap::new()
 /// Frontends that are networks.
 #[btf_map(name = "service_prefixes")]
 pub static SERVICE_PREFIXES: LpmTrie<ServicePrefix, Service, 1_024> = LpmTrie::new();
+
+/// Networks that clients, or node ports, are in: presence counts, values are 1.
+#[btf_map(name = "networks")]
+pub static NETWORKS: LpmTrie<NetworkKey, u32, 16_384> = LpmTrie::new();
 
 /// Which kinds of frontends there are besides an address and a port
 /// ([`LOOKUP_MARKS`](lb_common::layout::LOOKUP_MARKS)): what no service has is not looked for.

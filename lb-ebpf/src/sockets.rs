@@ -17,9 +17,10 @@ use aya_ebpf::{
 };
 use lb_common::{
     address::{Address, Port},
+    drops::Drop,
     layout::{
-        ConnectionKey, ConnectionState, DestinationLoad, KEY_PACKET, SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, Service,
-        Settings, SocketConnection, SocketFlow, SocketFlowKey,
+        ACCESS_SILENT, ACCESS_SOURCES, ConnectionKey, ConnectionState, DestinationLoad, KEY_PACKET, SOCKET_FLOW_NEWEST,
+        SOCKET_FLOW_REPLY, Service, Settings, SocketConnection, SocketFlow, SocketFlowKey,
     },
 };
 
@@ -28,6 +29,7 @@ use crate::{
     create::server_port,
     lookup::{self, Wanted},
     maps::{DESTINATIONS_MAP, SOCKET_FLOWS, SOCKETS},
+    masquerade::is_in,
     persistence,
     schedule::{Request, schedule},
     settings::{now, settings},
@@ -77,6 +79,9 @@ fn choose(service: &Service, request: &mut Request, port: Port, protocol: u32) -
         kind: KEY_PACKET,
         pad: [0; 2],
     };
+    if is_unwelcome(service, &request.client) {
+        return 0;
+    }
     let mut server = persistence::recall(service, &key, request);
     if server == 0 {
         server = schedule(service, request);
@@ -89,7 +94,7 @@ fn choose(service: &Service, request: &mut Request, port: Port, protocol: u32) -
 #[inline(always)]
 fn request(ctx: &SockAddrContext, settings: &Settings, frontend: Address, now: u64) -> Request {
     // The source is not chosen yet, unless the socket is bound: then the kernel would take the node's address.
-    let client = if frontend.is_v4() { settings.node_v4 } else { settings.node_v6 };
+    let client = node_address(settings, &frontend);
     // SAFETY: `sk` is the context's socket; the verifier demands the null check.
     let client_port = unsafe {
         let socket = (*ctx.sock_addr).__bindgen_anon_1.sk;
@@ -98,13 +103,32 @@ fn request(ctx: &SockAddrContext, settings: &Settings, frontend: Address, now: u
     Request { client, destination: frontend, now, client_port, ends: 0, control: 0 }
 }
 
+/// True if the node is none of the clients that the service takes.
 #[inline(always)]
-fn refuse() -> i32 {
-    // What an ICMP port unreachable makes of a connect() on the wire.
+fn is_unwelcome(service: &Service, node: &Address) -> bool {
+    service.access & ACCESS_SOURCES != 0 && !is_in(service.id, node)
+}
+
+/// Fails the system call as an ICMP port unreachable on the wire makes a connect() fail, also where a packet would be
+/// dropped: a process of the node need not wait to learn it.
+#[inline(always)]
+fn refuse(service: &Service, settings: &Settings, frontend: &Address) -> i32 {
     // SAFETY: the helper takes a plain number.
     unsafe { bpf_set_retval(-ECONNREFUSED) };
-    count::drop(lb_common::drops::Drop::NoDestination);
+    count::drop(if is_unwelcome(service, &node_address(settings, frontend)) {
+        Drop::SourceNotAllowed
+    } else if service.access & ACCESS_SILENT != 0 {
+        Drop::NoLocalDestination
+    } else {
+        Drop::NoDestination
+    });
     REFUSE
+}
+
+/// The node's address in the family of another.
+#[inline(always)]
+fn node_address(settings: &Settings, other: &Address) -> Address {
+    if other.is_v4() { settings.node_v4 } else { settings.node_v6 }
 }
 
 /// A connected socket's share in its server's load.
@@ -132,9 +156,9 @@ pub fn connect<P: Peer>(ctx: &SockAddrContext) -> i32 {
     let service = &service;
     let now = now();
     let server = choose(service, &mut request(ctx, settings, frontend, now), frontend_port, protocol);
-    let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse() };
+    let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse(service, settings, &frontend) };
     if server == 0 || !P::set_address(ctx, &destination.address) {
-        return refuse();
+        return refuse(service, settings, &frontend);
     }
     let server_port = server_port(service, destination, frontend_port);
     set_port(ctx, server_port);
@@ -227,7 +251,7 @@ pub fn sendmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
         && connections::is_available(socket.server)
     {
         if !P::set_address(ctx, &socket.server_address) {
-            return refuse();
+            return refuse(service, settings, &frontend);
         }
         set_port(ctx, socket.server_port);
         return ALLOW;
@@ -240,7 +264,7 @@ pub fn sendmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
         if flow.service == service.id && connections::is_available(flow.server) {
             flow.last_seen = now;
             if !P::set_address(ctx, &flow.peer) {
-                return refuse();
+                return refuse(service, settings, &frontend);
             }
             set_port(ctx, flow.peer_port);
             return ALLOW;
@@ -280,9 +304,9 @@ fn open_flow<P: Peer>(
     now: u64,
 ) -> i32 {
     let server = choose(service, &mut request(ctx, settings, key.peer, now), key.peer_port, UDP);
-    let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse() };
+    let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse(service, settings, &key.peer) };
     if server == 0 || !P::set_address(ctx, &destination.address) {
-        return refuse();
+        return refuse(service, settings, &key.peer);
     }
     let server_port = server_port(service, destination, key.peer_port);
     set_port(ctx, server_port);

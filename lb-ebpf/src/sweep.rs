@@ -22,7 +22,7 @@ use crate::{
     connections::{self, Entry},
     count,
     maps::{CONNECTIONS, DESTINATION_LOAD, DESTINATIONS_MAP, SOCKET_FLOWS, SOCKETS, SWEEP_RECOUNT, SWEEP_RESULT},
-    persistence,
+    masquerade, persistence,
     schedule::repeat,
     settings::{now, settings},
 };
@@ -146,6 +146,12 @@ unsafe extern "C" fn visit_connection(
             || (has_lost_server(sweep, &entry) && entry.control_cell().load() == 0)
         {
             let _ = CONNECTIONS.remove(key);
+        }
+        return 0;
+    }
+    if state.has(ConnectionState::PASSING) {
+        if connection_idle(&entry, sweep.now) {
+            masquerade::sweep(&key, &entry);
         }
         return 0;
     }

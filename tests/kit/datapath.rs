@@ -85,7 +85,8 @@ impl Datapath {
             namespace_cookie: 0,
             timeouts: Timeouts::IPVS,
             switches: 0,
-            pad: 0,
+            local_ports_first: 32_768,
+            local_ports_last: 60_999,
         };
         tables::set(&mut object, "settings", 0, settings)?;
         let store = KernelStore::new(KernelMaps::of(&object)?)?;

@@ -86,7 +86,7 @@ fn every_program_is_verified_within_its_budget() -> Result<()> {
 fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
     let key = match map {
         "services" => Some("address port protocol kind"),
-        "service_prefixes" => Some("prefix_len data"),
+        "service_prefixes" | "networks" => Some("prefix_len data"),
         "connections" => Some("source destination source_port destination_port protocol kind pad"),
         "fragments" => Some("source destination identification protocol pad"),
         "locality" | "locality_sets" => Some("address service chunk"),
@@ -94,10 +94,10 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         _ => None,
     };
     let value = match map {
-        "scratch" => Some("packet quoted quote wanted service request opened replaced"),
+        "scratch" => Some("packet quoted quote wanted service request opened passing replaced"),
         "services" | "service_prefixes" => Some(
             "id version scheduler flags set_base set_length table_base table_length max_weight weight_step started \
-             persistence_prefix pad persistence_timeout",
+             persistence_prefix access persistence_timeout",
         ),
         "destination_slots" => Some("destination weight"),
         "destinations" => Some("address port flags service epoch weight last_weight upper lower"),
@@ -111,10 +111,12 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         "locality_sets" => Some("servers"),
         "sockets" => Some("frontend server_address frontend_port server_port server service protocol connected"),
         "socket_flows" => Some("peer peer_port pad server last_seen state service"),
-        "settings" => Some("version max_destinations node_v4 node_v6 namespace_cookie timeouts switches pad"),
+        "settings" => Some(
+            "version max_destinations node_v4 node_v6 namespace_cookie timeouts switches local_ports_first local_ports_last",
+        ),
         "sweep_recount" => Some("connections changes pad"),
         "sweep_result" => Some("entries expired orphans corrections recounts recount_asked"),
-        "scheduler_state" | "drops" | "lookups" => None,
+        "scheduler_state" | "drops" | "lookups" | "networks" => None,
         _ => bail!("map `{map}` is new: state its fields here"),
     };
     Ok((key, value))

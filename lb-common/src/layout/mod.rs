@@ -329,8 +329,11 @@ pub struct Settings {
     pub timeouts: crate::timeouts::Timeouts,
     /// [`SETTING_EXPIRE_NODEST`] and its kind.
     pub switches: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// First of the ports that the node's own sockets take (`net.ipv4.ip_local_port_range`): no client is masqueraded with
+    /// one of them.
+    pub local_ports_first: u16,
+    /// Last of them.
+    pub local_ports_last: u16,
 }
 
 /// [`Settings::switches`]: connections end with their destination (`net.ipv4.vs.expire_nodest_conn`): a removed server's

@@ -86,6 +86,7 @@ impl Node {
         let own = |v6| interfaces::node_address(&addresses, &routes, v6);
         self.settings.node_v4 = own(false).map_or(Address::UNSPECIFIED, Address::from);
         self.settings.node_v6 = own(true).map_or(Address::UNSPECIFIED, Address::from);
+        [self.settings.local_ports_first, self.settings.local_ports_last] = settings::local_ports();
         if self.written == Some(self.settings) {
             return Ok(());
         }

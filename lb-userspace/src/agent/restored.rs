@@ -40,7 +40,8 @@ impl Restored {
 pub(super) fn names(tables: &impl Tables) -> Result<Vec<(u32, ServiceKey)>> {
     let mut names = Vec::new();
     for (key, connection) in tables.connections()? {
-        if key.kind == KEY_PACKET && !ConnectionState(connection.state).has(ConnectionState::REPLY) {
+        let other = ConnectionState::REPLY | ConnectionState::PASSING;
+        if key.kind == KEY_PACKET && connection.state & other == 0 {
             let ConnectionKey { destination: address, destination_port: port, protocol, .. } = key;
             names.push((connection.service, ServiceKey { address, port, protocol, kind: SERVICE_BY_ADDRESS }));
         }

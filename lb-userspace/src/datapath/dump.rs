@@ -11,9 +11,10 @@ use std::{
 
 use lb_common::{
     layout::{
-        DESTINATION_AVAILABLE, Destination, DestinationSlot, LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_PREFIXES,
-        SERVICE_ALL_PORTS, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_MARKED, SERVICE_ONE_PACKET,
-        SERVICE_PERSISTENT, SERVICE_THRESHOLDS, Service, Traffic,
+        ACCESS_MASQUERADE, ACCESS_MASQUERADE_EXTERNAL, ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT,
+        DESTINATION_AVAILABLE, Destination, DestinationSlot, LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_NODE_PORTS,
+        LOOKUP_PREFIXES, SERVICE_ALL_PORTS, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_MARKED,
+        SERVICE_ONE_PACKET, SERVICE_PERSISTENT, SERVICE_THRESHOLDS, Service, Traffic,
     },
     scheduler::{Scheduler, word::SchedulerWord},
 };
@@ -101,9 +102,19 @@ pub fn dump(store: &impl MapStore) -> Result<String, StoreError> {
         }
         text.push_str(if load.overloaded() { " overloaded\n" } else { "\n" });
     }
+    let mut networks = store.networks()?;
+    networks.sort_unstable();
+    for network in networks {
+        let _ = writeln!(text, "network {network}");
+    }
     let lookups = store.lookups()?;
     if lookups != 0 {
-        let kinds = [(LOOKUP_MARKS, "marks"), (LOOKUP_ALL_PORTS, "all-ports"), (LOOKUP_PREFIXES, "prefixes")];
+        let kinds = [
+            (LOOKUP_MARKS, "marks"),
+            (LOOKUP_ALL_PORTS, "all-ports"),
+            (LOOKUP_PREFIXES, "prefixes"),
+            (LOOKUP_NODE_PORTS, "node-ports"),
+        ];
         let _ = writeln!(text, "lookups {}", list(lookups, &kinds));
     }
     Ok(text)
@@ -125,6 +136,7 @@ pub fn outline(store: &impl MapStore) -> Result<String, StoreError> {
         if value.flags != 0 {
             let _ = write!(text, " ({}){}", Flags(&value), Persistent(&value));
         }
+        let _ = write!(text, "{}", Clients(&value));
         text.push(':');
         match store.slots(value.set_base, value.set_length) {
             Ok(slots) => {
@@ -227,6 +239,25 @@ fn list<B: Copy + Default + PartialEq + BitAnd<Output = B>>(bits: B, names: &[(B
     if set.is_empty() { "-".to_owned() } else { set.join(",") }
 }
 
+/// Which clients, and under whose address; nothing where that is as in IPVS.
+struct Clients<'a>(&'a Service);
+
+impl fmt::Display for Clients<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = [
+            (ACCESS_SPLIT, "split"),
+            (ACCESS_MASQUERADE_EXTERNAL, "masquerade-external"),
+            (ACCESS_MASQUERADE, "masquerade"),
+            (ACCESS_SILENT, "silent"),
+            (ACCESS_SOURCES, "sources"),
+        ];
+        match self.0.access {
+            0 => Ok(()),
+            access => write!(f, " access={}", list(access, &names)),
+        }
+    }
+}
+
 /// Milliseconds, and bits of a client's address.
 struct Persistent<'a>(&'a Service);
 
@@ -265,6 +296,6 @@ impl fmt::Display for Fields<'_> {
             0 => f.write_str("table=-")?,
             length => write!(f, "table={table_base}+{length}")?,
         }
-        write!(f, " mw={max_weight} di={weight_step}{}", Persistent(self.0))
+        write!(f, " mw={max_weight} di={weight_step}{}{}", Persistent(self.0), Clients(self.0))
     }
 }

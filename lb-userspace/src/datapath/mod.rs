@@ -8,6 +8,7 @@
 //! | `update`, `version` | one service: what to write, in which order |
 //! | [`collect`] | removed destinations, until nothing refers to them |
 //! | [`frontend`], [`entry`] | what packets match, and what the maps say of a service beside its destinations |
+//! | [`networks`] | networks of clients and of node ports |
 //! | `diff` | one service's edits, in IPVS's order |
 //! | `word` | how those edits move rr's and wrr's place in the list |
 //! | `write` | one map write as a value |
@@ -27,6 +28,7 @@ pub mod entry;
 pub mod error;
 pub mod frontend;
 mod named;
+pub mod networks;
 mod restore;
 pub mod state;
 pub mod store;
@@ -43,5 +45,6 @@ pub use crate::plan::{
 };
 pub use error::{ApplyError, Finding, RestoreError};
 pub use frontend::{Key, PrefixKey, Virtual};
+pub use networks::Network;
 pub use store::{Capacity, MapStore, StoreError};
 pub use writer::{Limits, Summary, Writer};

@@ -46,6 +46,7 @@ impl<S: MapStore> Writer<S> {
             unretired: BTreeSet::new(),
             unevaluated: BTreeSet::new(),
             lookups: store.lookups()?,
+            networks: store.networks()?.into_iter().collect(),
             templates: false,
             strays: Vec::new(),
             service_ids: IdPool::new(0, &BTreeSet::new()),

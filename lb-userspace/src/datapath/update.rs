@@ -80,12 +80,15 @@ impl<S: MapStore> Writer<S> {
         let published = self.services.get(&id).and_then(|state| state.published);
         let rewrite = self.services.get(&id).is_some_and(|state| state.rewrite);
         // New thresholds change no slot, but are an edit to the scheduler.
+        let networks = self.network_writes(id, &desired.access);
         let differs = rewrite
+            || !networks.is_empty()
             || !diff.edits.is_empty()
             || published != Some(Service { version: published.map_or(0, |p| p.version), ..version.value });
         let mut writes = version.before;
         if differs {
             writes.extend(prepare(id, published.as_ref(), desired.scheduler, &edits, version.value.version));
+            writes.extend(networks);
             let key = service.key();
             let lookups = self.lookups | key.lookups();
             writes.extend((lookups != self.lookups).then_some(Write::Lookups { value: lookups }));

@@ -8,7 +8,7 @@ use lb_common::{
 };
 
 use super::{
-    MapStore, StoreError,
+    MapStore, Network, StoreError,
     frontend::{Key, Virtual},
     word::WordChange,
 };
@@ -30,6 +30,10 @@ pub(super) enum Write {
     Word { service: u32, change: WordChange },
     /// Lets packets look for these kinds of services.
     Lookups { value: u32 },
+    /// Adds a network.
+    Network { network: Network },
+    /// Removes a network.
+    DeleteNetwork { network: Network },
     /// Publishes a version of a service.
     Service { key: Key, value: Service },
     /// Removes a service.
@@ -49,6 +53,8 @@ impl Write {
             Self::Slots { base, slots } => store.set_slots(*base, slots),
             Self::Word { service, change } => exchange(store, *service, change),
             Self::Lookups { value } => store.set_lookups(*value),
+            Self::Network { network } => store.set_network(network),
+            Self::DeleteNetwork { network } => store.delete_network(network),
             Self::Service { key, value } => store.set_entry(key, value),
             Self::DeleteService { key } => store.delete_entry(key),
             Self::Overload { id, record } => evaluate(store, *id, record),
@@ -102,6 +108,8 @@ impl fmt::Display for Write {
             Self::Slots { base, slots } => write!(f, "write {} slots from {base} on", slots.len()),
             Self::Word { service, .. } => write!(f, "move the scheduler word of service id {service}"),
             Self::Lookups { value } => write!(f, "write the kinds of services to look for ({value:#b})"),
+            Self::Network { network } => write!(f, "add {network}"),
+            Self::DeleteNetwork { network } => write!(f, "delete {network}"),
             Self::Overload { id, .. } => write!(f, "compare destination {id} with its thresholds"),
             Self::Service { key, value } => match Virtual::from_key(key) {
                 Some(service) => write!(f, "publish version {} of {service}", value.version),

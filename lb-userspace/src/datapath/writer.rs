@@ -1,7 +1,7 @@
 //! The writer: brings the maps from what is programmed to what is desired.
 //!
 //! For each service that differs, in this order: destinations, a **new** run of slots for the set and one for the
-//! table, the entry that publishes them, flags of overload, the scheduler word; and after all services, what was removed.
+//! table, the networks of its clients, the entry that publishes them, flags of overload, the scheduler word; and after all services, what was removed.
 //! A packet therefore sees one complete version of a service whenever the writer stops.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 use lb_common::layout::{DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE, SERVICE_PERSISTENT};
 
 use super::{
-    ApplyError, Capacity, DesiredService, Finding, MapStore, Plan,
+    ApplyError, Capacity, DesiredService, Finding, MapStore, Network, Plan,
     allocate::{Arena, IdPool, Run},
     frontend::{Key, Virtual},
     state::{Draining, ServiceState},
@@ -74,6 +74,8 @@ pub struct Writer<S> {
     pub(super) strays: Vec<(Key, Vec<Run>)>,
     /// What `lookups` holds.
     pub(super) lookups: u32,
+    /// What `networks` holds.
+    pub(super) networks: BTreeSet<Network>,
     /// Persistence templates may exist.
     pub(super) templates: bool,
     pub(super) service_ids: IdPool,
@@ -114,6 +116,7 @@ impl<S: MapStore> Writer<S> {
         let mut summary = Summary::default();
         let mut errors = Vec::new();
         let writes = self.writes;
+        self.add_networks(plan, &mut errors);
         let wanted = wanted(plan, &mut errors);
         let removed: Vec<Virtual> = self
             .by_virtual
@@ -144,6 +147,7 @@ impl<S: MapStore> Writer<S> {
         }
         self.remove_strays(now, &mut errors);
         self.settle_lookups(&mut errors);
+        self.settle_networks(plan, &mut errors);
         self.retire_all(&mut errors);
         summary.writes = self.writes - writes;
         if errors.is_empty() { Ok(summary) } else { Err(errors) }
@@ -271,6 +275,8 @@ impl<S: MapStore> Writer<S> {
                 self.unevaluated.remove(id);
             }
             Write::Lookups { value } => self.lookups = *value,
+            Write::Network { network } => drop(self.networks.insert(*network)),
+            Write::DeleteNetwork { network } => drop(self.networks.remove(network)),
             Write::Service { value, .. } => self.templates |= value.flags & SERVICE_PERSISTENT != 0,
             _ => {}
         }

@@ -258,6 +258,7 @@ mod tests {
         };
         check("services", size_of::<layout::ServiceKey>(), size_of::<layout::Service>());
         check("service_prefixes", 4 + size_of::<layout::ServicePrefix>(), size_of::<layout::Service>());
+        check("networks", 4 + size_of::<layout::NetworkKey>(), 4);
         check("lookups", 4, 4);
         check("destination_slots", 4, size_of::<layout::DestinationSlot>());
         check("destinations", 4, size_of::<layout::Destination>());

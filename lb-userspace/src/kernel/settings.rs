@@ -25,3 +25,35 @@ pub fn edit<T: BorrowMut<MapData>>(
     }
     Ok(new)
 }
+
+/// Linux's own value of `net.ipv4.ip_local_port_range`.
+const LOCAL_PORTS: [u16; 2] = [32_768, 60_999];
+
+/// The ports that the node's own sockets take, as `net.ipv4.ip_local_port_range` says; Linux's own value where that cannot
+/// be read.
+pub fn local_ports() -> [u16; 2] {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    parse_local_ports(&text).unwrap_or(LOCAL_PORTS)
+}
+
+fn parse_local_ports(text: &str) -> Option<[u16; 2]> {
+    let mut numbers = text.split_whitespace().map(str::parse);
+    match (numbers.next()?, numbers.next()?) {
+        (Ok(first), Ok(last)) if first <= last => Some([first, last]),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_of_local_ports_is_two_numbers() {
+        assert_eq!(parse_local_ports("32768\t60999\n"), Some([32_768, 60_999]));
+        assert_eq!(parse_local_ports("1024 65535"), Some([1_024, 65_535]));
+        for wrong in ["", "1024", "a b", "65536 65537", "-1 5", "9 8"] {
+            assert_eq!(parse_local_ports(wrong), None, "{wrong:?}");
+        }
+    }
+}

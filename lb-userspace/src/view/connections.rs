@@ -59,7 +59,8 @@ fn packet_connections(tables: &impl Tables, now: Duration) -> Result<Vec<Connect
     let entries: HashMap<ConnectionKey, Connection> = tables.connections()?.into_iter().collect();
     let rows = entries.iter().filter_map(|(key, connection)| {
         let state = ConnectionState(connection.state);
-        if key.kind != KEY_PACKET || state.has(ConnectionState::REPLY) || state.has(ConnectionState::CLOSING) {
+        let other = ConnectionState::REPLY | ConnectionState::PASSING | ConnectionState::CLOSING;
+        if key.kind != KEY_PACKET || state.0 & other != 0 {
             return None;
         }
         let reply = entries.get(&reply_key(key, connection));

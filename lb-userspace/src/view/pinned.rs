@@ -6,12 +6,12 @@ use anyhow::{Context, Result};
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, PerCpuArray};
 use lb_common::layout::{
-    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, ServicePrefix,
-    Settings, SocketConnection, SocketFlow, SocketFlowKey, Traffic, VERSION,
+    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, NetworkKey, Service, ServiceKey,
+    ServicePrefix, Settings, SocketConnection, SocketFlow, SocketFlowKey, Traffic, VERSION,
 };
 
 use super::tables::Tables;
-use crate::datapath::PrefixKey;
+use crate::datapath::{Network, PrefixKey};
 use crate::kernel::pins::Pins;
 use crate::kernel::raw::Raw;
 
@@ -19,6 +19,7 @@ use crate::kernel::raw::Raw;
 pub struct Pinned {
     services: HashMap<MapData, Raw<ServiceKey>, Raw<Service>>,
     prefixes: LpmTrie<MapData, Raw<ServicePrefix>, Raw<Service>>,
+    networks: LpmTrie<MapData, Raw<NetworkKey>, u32>,
     service_capacity: u32,
     slots: Array<MapData, Raw<DestinationSlot>>,
     destinations: Array<MapData, Raw<Destination>>,
@@ -42,6 +43,7 @@ impl Pinned {
         let opened = Self {
             services: open(pins, "services")?,
             prefixes: open(pins, "service_prefixes")?,
+            networks: open(pins, "networks")?,
             service_capacity: info(&pins.map("services"))?.max_entries(),
             slots: open(pins, "destination_slots")?,
             destinations: open(pins, "destinations")?,
@@ -127,6 +129,12 @@ impl Tables for Pinned {
             Err(MapError::KeyNotFound) => Ok(None),
             Err(error) => Err(error).context("cannot read the map `service_prefixes`"),
         }
+    }
+
+    fn networks(&self) -> Result<Vec<Network>> {
+        let read =
+            |key: Result<Key<Raw<NetworkKey>>, _>| key.map(|key| Network::from_key(key.prefix_len(), &key.data().0));
+        self.networks.keys().map(read).collect::<Result<_, _>>().context("cannot read the map `networks`")
     }
 
     fn service_capacity(&self) -> u32 {

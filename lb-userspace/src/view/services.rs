@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use anyhow::Result;
 use lb_common::address::Protocol;
 use lb_common::layout::{
-    ConnectionState, KEY_TEMPLATE, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_ONE_PACKET, Service,
+    ACCESS_SOURCES, ConnectionState, KEY_TEMPLATE, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_ONE_PACKET,
+    Service,
 };
 use lb_common::scheduler::Scheduler;
 use serde::Serialize;
@@ -170,12 +171,22 @@ fn row(
         scope,
         persistence: entry::persistence(&service, address.is_ipv4()),
         one_packet: service.flags & SERVICE_ONE_PACKET != 0,
-        access: entry::access(&service),
+        access: access(tables, &service)?,
         scheduler: Scheduler::from_number(service.scheduler).map_or("?", Scheduler::name),
         scheduler_flags: flags(&service),
         traffic,
         destinations: destinations.into_iter().map(|(_, row)| row).collect(),
     }))
+}
+
+/// Which clients a service takes, and under whose address they reach its destinations.
+fn access(tables: &impl Tables, service: &Service) -> Result<Access> {
+    let mut access = entry::access(service);
+    if service.access & ACCESS_SOURCES != 0 {
+        let own = tables.networks()?.into_iter().filter(|network| network.owner == service.id);
+        access.sources = own.filter_map(|network| network.network()).collect();
+    }
+    Ok(access)
 }
 
 /// Traffic of a service's destinations that are not in its set: gone, or draining.

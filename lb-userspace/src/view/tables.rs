@@ -1,6 +1,6 @@
 //! The maps as observers read them.
 
-use crate::datapath::PrefixKey;
+use crate::datapath::{Network, PrefixKey};
 use anyhow::Result;
 use lb_common::layout::{
     Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Settings,
@@ -17,6 +17,8 @@ pub trait Tables {
     fn prefixes(&self) -> Result<Vec<(PrefixKey, Service)>>;
     /// One of them. If it is gone, a wider network's may stand for it.
     fn prefix(&self, key: &PrefixKey) -> Result<Option<Service>>;
+    /// All networks of clients and of node ports, in no order.
+    fn networks(&self) -> Result<Vec<Network>>;
     /// How many services there can be.
     fn service_capacity(&self) -> u32;
     /// A place in a destination set.

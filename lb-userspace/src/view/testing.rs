@@ -12,7 +12,7 @@ use lb_common::layout::{
 use lb_common::scheduler::Scheduler;
 
 use super::tables::Tables;
-use crate::datapath::{Frontend, Key, PrefixKey, Virtual};
+use crate::datapath::{Frontend, Key, Network, PrefixKey, Virtual};
 
 /// Maps in memory.
 #[derive(Debug, Default)]
@@ -21,6 +21,8 @@ pub struct Memory {
     pub services: Vec<(ServiceKey, Service)>,
     /// `service_prefixes`.
     pub prefixes: Vec<(PrefixKey, Service)>,
+    /// `networks`.
+    pub networks: Vec<Network>,
     /// `destination_slots`.
     pub slots: Vec<DestinationSlot>,
     /// `destinations`, from id 1.
@@ -93,6 +95,9 @@ impl Tables for Memory {
     }
     fn prefix(&self, key: &PrefixKey) -> Result<Option<Service>> {
         Ok(self.prefixes.iter().find(|(known, _)| known == key).map(|(_, service)| *service))
+    }
+    fn networks(&self) -> Result<Vec<Network>> {
+        Ok(self.networks.clone())
     }
     fn service_capacity(&self) -> u32 {
         4096

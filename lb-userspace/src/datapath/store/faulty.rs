@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
 
-use super::{Capacity, MapStore, PrefixKey, StoreError, names};
+use super::{Capacity, MapStore, Network, PrefixKey, StoreError, names};
 
 /// Which operations fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,6 +127,20 @@ impl<S: MapStore> MapStore for FaultyStore<S> {
     fn delete_prefix(&mut self, key: &PrefixKey) -> Result<(), StoreError> {
         self.attempt(names::PREFIXES, "delete")?;
         self.inner.delete_prefix(key)
+    }
+
+    fn networks(&self) -> Result<Vec<Network>, StoreError> {
+        self.inner.networks()
+    }
+
+    fn set_network(&mut self, network: &Network) -> Result<(), StoreError> {
+        self.attempt(names::NETWORKS, "update")?;
+        self.inner.set_network(network)
+    }
+
+    fn delete_network(&mut self, network: &Network) -> Result<(), StoreError> {
+        self.attempt(names::NETWORKS, "delete")?;
+        self.inner.delete_network(network)
     }
 
     fn lookups(&self) -> Result<u32, StoreError> {

@@ -17,11 +17,11 @@ use aya::maps::{
 };
 use bytemuck::Zeroable;
 use lb_common::layout::{
-    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, KEY_TEMPLATE, Service, ServiceKey,
-    ServicePrefix, Traffic,
+    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, KEY_TEMPLATE, NetworkKey, Service,
+    ServiceKey, ServicePrefix, Traffic,
 };
 
-use super::{Capacity, MapStore, PrefixKey, StoreError, check, mapping::MappedArray, names};
+use super::{Capacity, MapStore, Network, PrefixKey, StoreError, check, mapping::MappedArray, names};
 use crate::kernel::namespace::monotonic_now;
 
 mod maps;
@@ -41,6 +41,7 @@ unsafe impl<T: bytemuck::Pod> aya::Pod for Plain<T> {}
 pub struct KernelStore {
     services: HashMap<MapData, Plain<ServiceKey>, Plain<Service>>,
     prefixes: LpmTrie<MapData, Plain<ServicePrefix>, Plain<Service>>,
+    networks: LpmTrie<MapData, Plain<NetworkKey>, u32>,
     lookups: Array<MapData, u32>,
     connections: HashMap<MapData, Plain<ConnectionKey>, Plain<Connection>>,
     traffic: PerCpuArray<MapData, Plain<Traffic>>,
@@ -72,10 +73,12 @@ impl KernelStore {
         let words = mapped::<u64>(names::WORDS, &maps.words)?;
         let services = entries(names::SERVICES, &maps.services)?;
         let prefixes = entries(names::PREFIXES, &maps.prefixes)?;
+        let networks = entries(names::NETWORKS, &maps.networks)?;
         let traffic: PerCpuArray<_, _> = typed(names::TRAFFIC, maps.traffic)?;
         let capacity = Capacity {
             services,
             prefixes,
+            networks,
             service_ids: words.entries().min(retired.entries()),
             destinations: destinations.entries().min(load.entries()).min(traffic.len()),
             slots: slots.entries(),
@@ -86,6 +89,7 @@ impl KernelStore {
         Ok(Self {
             services: typed(names::SERVICES, maps.services)?,
             prefixes: typed(names::PREFIXES, maps.prefixes)?,
+            networks: typed(names::NETWORKS, maps.networks)?,
             lookups: typed(names::LOOKUPS, maps.lookups)?,
             connections: typed(names::CONNECTIONS, maps.connections)?,
             traffic,
@@ -231,6 +235,23 @@ impl MapStore for KernelStore {
 
     fn delete_prefix(&mut self, key: &PrefixKey) -> Result<(), StoreError> {
         deleted(names::PREFIXES, self.prefixes.remove(&trie_key(key)))
+    }
+
+    fn networks(&self) -> Result<Vec<Network>, StoreError> {
+        let read = |key: Result<TrieKey<Plain<NetworkKey>>, _>| {
+            key.map(|key| Network::from_key(key.prefix_len(), &key.data().0))
+        };
+        let kernel = |source| StoreError::Kernel { map: names::NETWORKS, operation: "iterate", source };
+        self.networks.keys().map(read).collect::<Result<_, _>>().map_err(kernel)
+    }
+
+    fn set_network(&mut self, network: &Network) -> Result<(), StoreError> {
+        let outcome = self.networks.insert(&TrieKey::new(network.length, Plain(network.key())), 1, 0);
+        updated(names::NETWORKS, self.capacity.networks, outcome)
+    }
+
+    fn delete_network(&mut self, network: &Network) -> Result<(), StoreError> {
+        deleted(names::NETWORKS, self.networks.remove(&TrieKey::new(network.length, Plain(network.key()))))
     }
 
     fn lookups(&self) -> Result<u32, StoreError> {

@@ -1,10 +1,13 @@
 //! The maps in memory: for tests, and to try a plan without a kernel.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
 
-use super::{Capacity, Key, MapStore, PrefixKey, StoreError, check, names};
+use super::{Capacity, Key, MapStore, Network, PrefixKey, StoreError, check, names};
 
 /// Maps that live in this process.
 #[derive(Clone, Debug)]
@@ -12,6 +15,7 @@ pub struct MemoryStore {
     capacity: Capacity,
     services: HashMap<ServiceKey, Service>,
     prefixes: HashMap<PrefixKey, Service>,
+    networks: BTreeSet<Network>,
     lookups: u32,
     templates: HashMap<u32, Duration>,
     slots: Vec<DestinationSlot>,
@@ -29,6 +33,7 @@ impl MemoryStore {
             capacity,
             services: HashMap::new(),
             prefixes: HashMap::new(),
+            networks: BTreeSet::new(),
             lookups: 0,
             templates: HashMap::new(),
             slots: vec![DestinationSlot::default(); capacity.slots as usize],
@@ -110,6 +115,24 @@ impl MapStore for MemoryStore {
 
     fn delete_prefix(&mut self, key: &PrefixKey) -> Result<(), StoreError> {
         self.prefixes.remove(key);
+        Ok(())
+    }
+
+    fn networks(&self) -> Result<Vec<Network>, StoreError> {
+        Ok(self.networks.iter().copied().collect())
+    }
+
+    fn set_network(&mut self, network: &Network) -> Result<(), StoreError> {
+        let capacity = self.capacity.networks;
+        if self.networks.len() >= capacity as usize && !self.networks.contains(network) {
+            return Err(StoreError::Full { map: names::NETWORKS, capacity });
+        }
+        self.networks.insert(*network);
+        Ok(())
+    }
+
+    fn delete_network(&mut self, network: &Network) -> Result<(), StoreError> {
+        self.networks.remove(network);
         Ok(())
     }
 

@@ -5,7 +5,10 @@ pub mod kernel;
 mod mapping;
 pub mod memory;
 
-use super::frontend::{Key, PrefixKey};
+use super::{
+    frontend::{Key, PrefixKey},
+    networks::Network,
+};
 
 use std::{collections::HashMap, time::Duration};
 
@@ -17,6 +20,8 @@ pub mod names {
     pub const SERVICES: &str = "services";
     /// Virtual services that are whole networks.
     pub const PREFIXES: &str = "service_prefixes";
+    /// Networks of clients and of node ports.
+    pub const NETWORKS: &str = "networks";
     /// Which kinds of services there are to look for.
     pub const LOOKUPS: &str = "lookups";
     /// Sets and tables.
@@ -42,6 +47,8 @@ pub struct Capacity {
     pub services: u32,
     /// Entries of `service_prefixes`.
     pub prefixes: u32,
+    /// Entries of `networks`.
+    pub networks: u32,
     /// Entries of `scheduler_state` and `service_retired`, whichever has fewer: the highest service id is one less.
     pub service_ids: u32,
     /// Entries of `destinations`, `destination_load` and `destination_traffic`, whichever has fewest.
@@ -120,6 +127,13 @@ pub trait MapStore {
     fn set_prefix(&mut self, key: &PrefixKey, value: &Service) -> Result<(), StoreError>;
     /// Deletes an entry of `service_prefixes`; an entry that is not there is deleted already.
     fn delete_prefix(&mut self, key: &PrefixKey) -> Result<(), StoreError>;
+
+    /// All of `networks`, in no order.
+    fn networks(&self) -> Result<Vec<Network>, StoreError>;
+    /// Adds an entry of `networks`.
+    fn set_network(&mut self, network: &Network) -> Result<(), StoreError>;
+    /// Deletes an entry of `networks`; one that is not there is deleted already.
+    fn delete_network(&mut self, network: &Network) -> Result<(), StoreError>;
 
     /// Reads which kinds of services packets look for.
     fn lookups(&self) -> Result<u32, StoreError>;

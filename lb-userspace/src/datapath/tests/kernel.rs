@@ -12,8 +12,8 @@ use aya::maps::{MapData, lpm_trie};
 use lb_common::{
     address::Protocol,
     layout::{
-        Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, KEY_TEMPLATE, Service, ServiceKey,
-        ServicePrefix, Traffic,
+        Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, KEY_TEMPLATE, NetworkKey, Service,
+        ServiceKey, ServicePrefix, Traffic,
     },
     scheduler::{Scheduler, cursor::RoundRobinWalk, word::SchedulerWord},
 };
@@ -58,10 +58,14 @@ fn create<K, V>(kind: Kind, entries: u32, flags: u32) -> MapData {
 /// As large as `ServicePrefix`.
 type ServicePrefixBytes = [u8; size_of::<ServicePrefix>()];
 
+/// As large as `NetworkKey`.
+type NetworkKeyBytes = [u8; size_of::<NetworkKey>()];
+
 fn maps(capacity: Capacity, flags: u32) -> KernelMaps {
     KernelMaps {
         services: create::<ServiceKey, Service>(Kind::Hash, capacity.services, 0),
         prefixes: create::<lpm_trie::Key<ServicePrefixBytes>, Service>(Kind::LpmTrie, capacity.prefixes, NO_PREALLOC),
+        networks: create::<lpm_trie::Key<NetworkKeyBytes>, u32>(Kind::LpmTrie, capacity.networks, NO_PREALLOC),
         lookups: create::<u32, u32>(Kind::Array, 1, flags),
         connections: create::<ConnectionKey, Connection>(Kind::Hash, 64, 0),
         slots: create::<u32, DestinationSlot>(Kind::Array, capacity.slots, flags),
@@ -79,6 +83,7 @@ fn twin(maps: &KernelMaps) -> KernelMaps {
         let data = match name {
             "services" => &maps.services,
             "service_prefixes" => &maps.prefixes,
+            "networks" => &maps.networks,
             "lookups" => &maps.lookups,
             "connections" => &maps.connections,
             "destination_slots" => &maps.slots,

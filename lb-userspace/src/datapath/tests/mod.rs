@@ -3,6 +3,7 @@
 mod histories;
 mod kernel;
 mod maglev;
+mod networks;
 mod prefixes;
 mod restore;
 mod scenarios;
@@ -22,7 +23,8 @@ use super::{
 };
 
 /// Sizes that tests fill without trouble.
-const CAPACITY: Capacity = Capacity { services: 16, prefixes: 8, service_ids: 33, destinations: 257, slots: 8192 };
+const CAPACITY: Capacity =
+    Capacity { services: 16, prefixes: 8, networks: 32, service_ids: 33, destinations: 257, slots: 8192 };
 
 fn memory() -> MemoryStore {
     MemoryStore::new(CAPACITY)

@@ -250,7 +250,7 @@ fn a_full_arena_refuses_one_service_and_serves_the_others() {
 
 #[test]
 fn every_limit_has_an_error_that_names_it() {
-    let small = Capacity { services: 2, prefixes: 1, service_ids: 3, destinations: 3, slots: 1024 };
+    let small = Capacity { services: 2, prefixes: 1, networks: 1, service_ids: 3, destinations: 3, slots: 1024 };
     let mut writer = writer(MemoryStore::new(small));
     let errors = writer
         .apply(

@@ -13,6 +13,8 @@ pub struct KernelMaps {
     pub services: MapData,
     /// Map `service_prefixes`.
     pub prefixes: MapData,
+    /// Map `networks`.
+    pub networks: MapData,
     /// Map `lookups`.
     pub lookups: MapData,
     /// Map `destination_slots`.
@@ -40,6 +42,7 @@ impl KernelMaps {
         Ok(Self {
             services: find(names::SERVICES)?,
             prefixes: find(names::PREFIXES)?,
+            networks: find(names::NETWORKS)?,
             lookups: find(names::LOOKUPS)?,
             slots: find(names::SLOTS)?,
             destinations: find(names::DESTINATIONS)?,

@@ -1,0 +1,144 @@
+//! Map `networks`: which clients are pods, which addresses of the node serve node ports, and whom a service takes.
+//!
+//! What is new is written before the services that it is for, what is old is deleted after them: a service that names
+//! its clients never stands there without their networks.
+
+use std::{collections::BTreeSet, fmt, net::IpAddr};
+
+use ipnet::IpNet;
+use lb_common::{
+    address::Address,
+    layout::{NETWORK_BASE, NETWORK_NODE_PORTS, NETWORK_PODS, NetworkKey},
+};
+
+use super::{Access, ApplyError, MapStore, Plan, Writer, write::Write};
+
+/// Bits of an address of the maps before an IPv4 address.
+const MAPPED_BITS: u32 = 96;
+
+/// An entry of map `networks`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Network {
+    /// [`NetworkKey::owner`].
+    pub owner: u32,
+    /// How many bits of owner and address must match, [`NETWORK_BASE`] among them.
+    pub length: u32,
+    words: [u32; 4],
+}
+
+impl Network {
+    /// A network of an owner.
+    pub fn new(owner: u32, network: IpNet) -> Self {
+        let network = network.trunc();
+        let before = NETWORK_BASE + if network.addr().is_ipv4() { MAPPED_BITS } else { 0 };
+        let length = before + u32::from(network.prefix_len());
+        Self { owner, length, words: Address::from(network.addr()).words }
+    }
+
+    /// From a key of the map.
+    pub fn from_key(length: u32, key: &NetworkKey) -> Self {
+        Self { owner: key.owner, length, words: key.network.words }
+    }
+
+    /// The map's key, beside [`Self::length`].
+    pub fn key(&self) -> NetworkKey {
+        NetworkKey { owner: self.owner, network: Address { words: self.words } }
+    }
+
+    /// The network without its owner; `None` for one that nobody can have written.
+    pub fn network(&self) -> Option<IpNet> {
+        let address: IpAddr = Address { words: self.words }.into();
+        let before = NETWORK_BASE + if address.is_ipv4() { MAPPED_BITS } else { 0 };
+        IpNet::new(address, self.length.checked_sub(before)?.try_into().ok()?).ok()
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.network() {
+            Some(network) => write!(f, "{network}")?,
+            None => write!(f, "{:?}/{}", self.words, self.length)?,
+        }
+        match self.owner {
+            NETWORK_PODS => f.write_str(" of the pods"),
+            NETWORK_NODE_PORTS => f.write_str(" of node ports"),
+            service => write!(f, " of the clients of service id {service}"),
+        }
+    }
+}
+
+/// What a plan says of networks, besides those of services.
+fn of_node(plan: &Plan) -> BTreeSet<Network> {
+    let addresses = plan.node_port_addresses.iter().map(|address| Network::new(NETWORK_NODE_PORTS, (*address).into()));
+    let pods = plan.pod_networks.iter().map(|network| Network::new(NETWORK_PODS, *network));
+    addresses.chain(pods).collect()
+}
+
+/// The networks of a service's clients.
+fn of_service(id: u32, access: &Access) -> impl Iterator<Item = Network> {
+    access.sources.iter().map(move |network| Network::new(id, *network))
+}
+
+impl<S: MapStore> Writer<S> {
+    /// Adds what is new of the node's networks.
+    pub(super) fn add_networks(&mut self, plan: &Plan, errors: &mut Vec<ApplyError>) {
+        for network in of_node(plan) {
+            if !self.networks.contains(&network)
+                && let Err(error) = self.perform(&Write::Network { network }, "networks of the node", &"all")
+            {
+                errors.push(error);
+            }
+        }
+    }
+
+    /// The writes that add a service's networks.
+    pub(super) fn network_writes(&self, id: u32, access: &Access) -> Vec<Write> {
+        let missing = of_service(id, access).filter(|network| !self.networks.contains(network));
+        missing.map(|network| Write::Network { network }).collect()
+    }
+
+    /// Deletes what nobody has any more. A service that could not be brought to what is desired keeps all that it has.
+    pub(super) fn settle_networks(&mut self, plan: &Plan, errors: &mut Vec<ApplyError>) {
+        if self.networks.is_empty() {
+            return;
+        }
+        let mut wanted = of_node(plan);
+        let mut unsettled = BTreeSet::new();
+        for (id, state) in &self.services {
+            match (&state.applied, state.published) {
+                (Some(applied), _) => wanted.extend(of_service(*id, &applied.access)),
+                (None, Some(_)) => drop(unsettled.insert(*id)),
+                (None, None) => {}
+            }
+        }
+        let old: Vec<Network> = self
+            .networks
+            .iter()
+            .filter(|network| !wanted.contains(*network) && !unsettled.contains(&network.owner))
+            .copied()
+            .collect();
+        for network in old {
+            if let Err(error) = self.perform(&Write::DeleteNetwork { network }, "networks", &"all") {
+                errors.push(error);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_come_back_from_their_keys() {
+        for (text, length) in [("10.0.0.0/8", 136), ("0.0.0.0/0", 128), ("192.0.2.1/32", 160), ("2001:db8::/32", 64)] {
+            let network = Network::new(7, text.parse().unwrap());
+            assert_eq!(network.length, length, "{text}");
+            assert_eq!(Network::from_key(network.length, &network.key()), network);
+            assert_eq!(network.to_string(), format!("{text} of the clients of service id 7"));
+        }
+        let host_bits = Network::new(7, "10.1.2.3/8".parse().unwrap());
+        assert_eq!(host_bits, Network::new(7, "10.0.0.0/8".parse().unwrap()));
+        assert_eq!(Network { length: 3, ..host_bits }.network(), None);
+    }
+}
