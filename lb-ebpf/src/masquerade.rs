@@ -43,6 +43,8 @@ use crate::{
 const TRIES: u32 = 128;
 /// Lowest port of the node that stands for a client.
 const FIRST_PORT: u32 = 1_024;
+/// One more than the highest.
+const AFTER_PORTS: u32 = 65_536;
 
 /// Half of a connection: what is inserted, and its key. In the scratch space, since stacks are small.
 pub struct Passing {
@@ -97,8 +99,9 @@ pub fn begin() -> u32 {
         timeout: 0,
         control: 0,
     };
-    let mut search =
-        Search { found: 0, first: settings.local_ports_first.into(), after: u32::from(settings.local_ports_last) + 1 };
+    let (first, last) = (u32::from(settings.local_ports_first), u32::from(settings.local_ports_last));
+    let left_out = last.wrapping_sub(first).wrapping_add(1);
+    let mut search = Search { found: 0, first, left_out, ports: (AFTER_PORTS - FIRST_PORT).wrapping_sub(left_out) };
     repeat(TRIES, reserve, &mut search);
     if search.found == 0 {
         return NO_PORT;
@@ -116,11 +119,12 @@ pub fn begin() -> u32 {
     BEGUN
 }
 
-/// The ports of the node's own sockets are left out.
+/// The ports of the node's own sockets, from `first` on, are left out.
 struct Search {
     found: u32,
     first: u32,
-    after: u32,
+    left_out: u32,
+    ports: u32,
 }
 
 unsafe extern "C" fn reserve(_: u32, search: *mut Search) -> c_long {
@@ -129,9 +133,10 @@ unsafe extern "C" fn reserve(_: u32, search: *mut Search) -> c_long {
     let search = unsafe { &mut *search };
     // SAFETY: the helper takes no arguments and has no preconditions.
     let random = unsafe { bpf_get_prandom_u32() };
-    let port = FIRST_PORT + random % (u32::from(u16::MAX) + 1 - FIRST_PORT);
-    if port >= search.first && port < search.after {
-        return 0;
+    let Some(offset) = random.checked_rem(search.ports) else { return 1 };
+    let mut port = FIRST_PORT + offset;
+    if port >= search.first {
+        port += search.left_out;
     }
     scratch.passing.key.destination_port = Port::new(port as u16);
     if CONNECTIONS.insert(&scratch.passing.key, &scratch.passing.entry, u64::from(BPF_NOEXIST)).is_err() {

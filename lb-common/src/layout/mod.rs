@@ -329,10 +329,10 @@ pub struct Settings {
     pub timeouts: crate::timeouts::Timeouts,
     /// [`SETTING_EXPIRE_NODEST`] and its kind.
     pub switches: u32,
-    /// First of the ports that the node's own sockets take (`net.ipv4.ip_local_port_range`): no client is masqueraded with
-    /// one of them.
+    /// First of the ports that the node's own sockets take (`net.ipv4.ip_local_port_range`), at least 1024: no client is
+    /// masqueraded with one of them.
     pub local_ports_first: u16,
-    /// Last of them.
+    /// Last of them. They leave some of the ports from 1024 on.
     pub local_ports_last: u16,
 }
 

@@ -10,7 +10,7 @@ use lb_common::layout::{
     DestinationSlot, SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT, SETTING_SLOPPY_TCP, Settings,
 };
 use lb_userspace::datapath::MapStore;
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Persistence, Plan, Scope, Thresholds};
+use lb_userspace::plan::{Access, DesiredDestination, DesiredService, Frontend, Persistence, Plan, Scope, Thresholds};
 
 use super::control::{Director, RealServer, RealServerState, Switches, VirtualKey, VirtualService};
 use super::network::{CLIENT_SIDE, Network, SERVER_SIDE};
@@ -102,6 +102,7 @@ fn desired(service: &VirtualService, destinations: Vec<DesiredDestination>) -> D
         persistence: (persistence != 0).then_some(Persistence { timeout: persistence, netmask }),
         one_packet: service.one_packet,
         destinations,
+        access: Access::default(),
     }
 }
 
