@@ -16,7 +16,7 @@ Plays the same scripts to a reference and to bpvs, with real packets, and compar
   --seed S             where they begin; default 1
   --fixed              only the fixed scripts, which come first otherwise
   --record             print each script with the reference's answers
-  --script TEXT        only this script, as a history shows it; its answers are not looked at
+  --script TEXT        only this script, or these, a line each, as histories show them; their answers are not looked at
 ";
 
 /// Who is right.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bpvs_tests::namespace;
 use bpvs_tests::oracle::compare::{Compared, compare};
 use bpvs_tests::oracle::generate;
@@ -51,8 +51,9 @@ pub(crate) fn run(options: &Options) -> Result<u64> {
     let (reference, tested) = (subjects::reference(options.against)?, subjects::tested()?);
     let mut run = Run { options, reference, tested, played: 0 };
     if let Some(text) = &options.script {
-        let script: Script = text.parse()?;
-        return run.rows(script.choice.scheduler, &[script]);
+        let all = scripts(text)?;
+        let scheduler = all.first().context("--script names no script")?.choice.scheduler;
+        return run.rows(scheduler, &all);
     }
     let mut fixed = BTreeMap::<Scheduler, Vec<Script>>::new();
     for (place, script) in (0..).zip(scripts(FIXED)?) {

@@ -129,7 +129,7 @@ fn probabilities(list: &[Seen]) -> Vec<(Server, f64)> {
     for first in 0..usable.len() {
         for second in 0..usable.len() {
             let (one, two) = (usable[first], usable[second]);
-            // The load is 256 for each active connection.
+            // The load is the same number for each active connection.
             let second_is_better = two.weight * one.active > one.weight * two.active;
             chances[if second_is_better { second } else { first }] += share(first) * share(second);
         }

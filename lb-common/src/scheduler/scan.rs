@@ -39,10 +39,12 @@ impl Candidate {
         }
     }
 
-    /// IPVS's `ip_vs_dest_conn_overhead`: an active connection counts 256 inactive ones.
+    /// IPVS's `ip_vs_dest_conn_overhead`, 256 for each active connection and 1 for each connection: kernels of 2026 keep a
+    /// count of all connections where older ones had one of the inactive, so that an active connection counts 257 inactive
+    /// ones (`cargo xtask oracle` shows it; on older kernels 256).
     #[inline(always)]
     pub const fn overhead(&self) -> i32 {
-        (self.active << 8).wrapping_add(self.inactive) as i32
+        (self.active << 8).wrapping_add(self.active).wrapping_add(self.inactive) as i32
     }
 
     /// IPVS's shortest expected delay cost.

@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(better(&first, &first), 1);
         let none = Candidate::default();
         assert_eq!([better(&none, &first), better(&first, &none), better(&none, &none)], [1, 1, 0]);
-        // 2^24 active connections times 256 do not fit 32 bits: the overhead is 0.
-        assert_eq!(better(&candidate(1, 1, 1 << 24, 0), &candidate(2, 1, 0, 1)), 1);
+        // 2^24 active connections times 256 do not fit 32 bits: what is left is their number.
+        assert_eq!(better(&candidate(1, 1, 1 << 24, 0), &candidate(2, 1, 0, 1 << 24 | 1)), 1);
     }
 }

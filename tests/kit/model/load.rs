@@ -2,9 +2,10 @@
 
 use super::{Id, Server, Servers};
 
-/// IPVS's overhead: an active connection weighs 256 inactive ones, in 32 bits.
+/// IPVS's overhead, in 32 bits: an active connection weighs 257 inactive ones since 2026, as 256 of them and one connection
+/// more.
 pub(super) fn overhead(server: &Server) -> i32 {
-    server.active.wrapping_mul(256).wrapping_add(server.inactive)
+    server.active.wrapping_mul(257).wrapping_add(server.inactive)
 }
 
 /// True if `challenger` has less to do for its weight than `best`, by the given cost.

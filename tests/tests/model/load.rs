@@ -3,15 +3,15 @@
 use crate::{director, open, picks, usual};
 
 #[test]
-fn an_active_connection_weighs_256_inactive_ones() {
+fn an_active_connection_weighs_257_inactive_ones() {
     for scheduler in ["lc", "wlc"] {
         let mut director = director(scheduler, &[1, 1]);
         director.connected(1);
         director.activate(1);
-        (0..255).for_each(|_| director.connected(2));
-        assert_eq!(picks(&mut director, 1), "2", "{scheduler}, 255");
+        (0..256).for_each(|_| director.connected(2));
+        assert_eq!(picks(&mut director, 1), "2", "{scheduler}, 256");
         (0..2).for_each(|_| director.connected(2));
-        assert_eq!(picks(&mut director, 1), "1", "{scheduler}, 257");
+        assert_eq!(picks(&mut director, 1), "1", "{scheduler}, 258");
     }
 }
 
