@@ -110,15 +110,22 @@ pub fn has_thresholds(service: &Service) -> u32 {
     u32::from(service.flags & SERVICE_THRESHOLDS)
 }
 
-/// Calls `step` for 0, 1, ... below `limit` until it returns 1. The state holds numbers only, no pointers.
+/// Makes the verifier forget what it knows of a callback's state, which holds numbers only, no pointers; to be called
+/// right before the helper that calls the callback.
 ///
 /// The verifier of Linux 6.1 follows a callback once, with the state as it begins: what it then takes for constant is not
 /// so at the second call, and branches on it would be gone. A state that a helper wrote holds nothing that it knows.
 #[inline(always)]
-pub fn repeat<T>(limit: u32, step: unsafe extern "C" fn(u32, *mut T) -> c_long, state: &mut T) {
+pub fn forget<T>(state: &mut T) {
     let memory: *mut c_void = core::ptr::from_mut(state).cast();
     // SAFETY: copies the state to itself, word by word; it is on this program's stack, which can always be read.
     unsafe { bpf_probe_read_kernel(memory, size_of::<T>() as u32, memory) };
+}
+
+/// Calls `step` for 0, 1, ... below `limit` until it returns 1. The state is one that can be [forgotten](forget).
+#[inline(always)]
+pub fn repeat<T>(limit: u32, step: unsafe extern "C" fn(u32, *mut T) -> c_long, state: &mut T) {
+    forget(state);
     // SAFETY: `step` has the type of a bpf_loop callback and gets the pointer it expects, valid during the call.
     unsafe {
         bpf_loop(limit, step as *mut c_void, core::ptr::from_mut(state).cast(), 0);

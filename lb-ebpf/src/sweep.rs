@@ -23,7 +23,7 @@ use crate::{
     count,
     maps::{CONNECTIONS, DESTINATION_LOAD, DESTINATIONS_MAP, SOCKET_FLOWS, SOCKETS, SWEEP_RECOUNT, SWEEP_RESULT},
     masquerade, persistence,
-    schedule::repeat,
+    schedule::{forget, repeat},
     settings::{now, settings},
 };
 
@@ -75,6 +75,7 @@ pub fn run() -> i32 {
 
 #[inline(always)]
 fn for_each<M>(map: &'static M, callback: *mut c_void, sweep: &mut Sweep) {
+    forget(sweep);
     // SAFETY: `map` is a map definition that the loader replaced by the map; the callback has the type that the
     // helper expects for it and gets `sweep`, valid during the call.
     unsafe {

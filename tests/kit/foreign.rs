@@ -1,6 +1,7 @@
-//! BPF programs of somebody else: they let everything pass and are there, to see that bpvs leaves them alone.
+//! BPF programs of somebody else: they let everything pass and are there, to see that bpvs leaves them alone; or they do
+//! what bpvs leaves to others, as setting marks.
 //!
-//! Written as two instructions and loaded by `bpf(2)` itself, so that they share nothing with how bpvs loads its own.
+//! Written as instructions and loaded by `bpf(2)` itself, so that they share nothing with how bpvs loads its own.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -75,8 +76,7 @@ fn descriptor(number: libc::c_long) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(number as i32) }
 }
 
-fn load(kind: u32, expected_attach_type: u32, answer: i32) -> Result<OwnedFd> {
-    let code = instructions(answer);
+fn load(kind: u32, expected_attach_type: u32, code: &[u64]) -> Result<OwnedFd> {
     let attributes = Load {
         kind,
         count: code.len() as u32,
@@ -98,7 +98,7 @@ fn link(program: BorrowedFd<'_>, target: u32, attach_type: u32) -> Result<OwnedF
 /// Attaches a program to connect() of IPv4 sockets of a cgroup that lets every call go on. The link lives as long as
 /// the descriptor.
 pub fn on_cgroup(cgroup: &Path) -> Result<OwnedFd> {
-    let program = load(CGROUP_SOCK_ADDR, CONNECT4, 1)?;
+    let program = load(CGROUP_SOCK_ADDR, CONNECT4, &instructions(1))?;
     let cgroup = File::open(cgroup).with_context(|| format!("opening cgroup {}", cgroup.display()))?;
     link(program.as_fd(), cgroup.as_raw_fd() as u32, CONNECT4)
 }
@@ -106,7 +106,12 @@ pub fn on_cgroup(cgroup: &Path) -> Result<OwnedFd> {
 /// Attaches a program to what an interface of the caller's namespace receives, which leaves packets to the next one.
 /// Fails before Linux 6.6.
 pub fn on_tcx(interface: u32) -> Result<OwnedFd> {
-    link(load(SCHED_CLS, TCX_INGRESS, -1)?.as_fd(), interface, TCX_INGRESS)
+    on_tcx_with(interface, &instructions(-1))
+}
+
+/// [`on_tcx`] with a program of other instructions (`struct bpf_insn`). Programs run in the order in which they came.
+pub fn on_tcx_with(interface: u32, code: &[u64]) -> Result<OwnedFd> {
+    link(load(SCHED_CLS, TCX_INGRESS, code)?.as_fd(), interface, TCX_INGRESS)
 }
 
 /// A pinned tc program, for `tc filter add ... bpf object-pinned`.
@@ -119,7 +124,12 @@ pub struct Pinned {
 impl Pinned {
     /// Pins it at a path that nobody uses.
     pub fn classifier(path: PathBuf) -> Result<Self> {
-        let program = load(SCHED_CLS, 0, -1)?;
+        Self::classifier_with(path, &instructions(-1))
+    }
+
+    /// [`Self::classifier`] with a program of other instructions (`struct bpf_insn`).
+    pub fn classifier_with(path: PathBuf, code: &[u64]) -> Result<Self> {
+        let program = load(SCHED_CLS, 0, code)?;
         let text = CString::new(path.as_os_str().as_bytes())?;
         let attributes = Pin { path: text.as_ptr() as u64, object: program.as_raw_fd() as u32, flags: 0 };
         let undone = path.clone();

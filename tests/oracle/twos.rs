@@ -65,6 +65,7 @@ fn script(seed: u64, number: u32) -> Script {
         number: 2 * generate::CASES * Scheduler::ALL.len() as u32 - 1 - number,
         protocol: Protocol::Tcp,
         v6: number % 2 == 1,
+        places: 0,
         choice: Choice::plain(Scheduler::TwoChoices, number % 2 == 1),
         switches: Switches::default(),
         steps: adds,

@@ -17,11 +17,17 @@ use lb_common::scheduler::Scheduler;
 
 /// Plays scripts whose answers are known; an error is the first difference with its history.
 fn replay(role: &str, scripts: &[Script]) -> Result<()> {
+    replay_with(role, scripts, |_, _| {})
+}
+
+/// [`replay`], with something done before each script.
+fn replay_with(role: &str, scripts: &[Script], before: impl Fn(&mut Bpvs, &Script)) -> Result<()> {
     // A thread of its own: it stays on one CPU.
     network::pin()?;
     let network = Network::new(role)?;
     let mut bpvs = Played::new(Bpvs::new(&network)?, network);
     for script in scripts {
+        before(bpvs.director(), script);
         let compared = compare(script, &mut Recorded::default(), &mut bpvs)?;
         ensure!(compared.difference.is_none(), "{}", compared.difference.unwrap_or_default());
     }
@@ -58,6 +64,17 @@ fn bpvs_answers_every_random_script_as_ipvs_did() -> Result<()> {
     let recorded = scripts(include_str!("../data/ipvs-random.txt"))?;
     ensure_complete(&recorded, 20)?;
     replay("random", &recorded).context("tests/data/ipvs-random.txt")
+}
+
+/// IPVS has no services of networks. One is a service by mark whose clients all ask for addresses of the network.
+#[test]
+fn bpvs_answers_for_a_network_as_ipvs_did_for_a_mark() -> Result<()> {
+    let files = [include_str!("../data/ipvs-fixed.txt"), include_str!("../data/ipvs-random.txt")];
+    let mut recorded = files.into_iter().map(scripts).collect::<Result<Vec<_>>>()?.concat();
+    // Templates are of a mark as a whole, but of each address of a network.
+    recorded.retain(|script| script.is_marked() && !script.is_persistent());
+    ensure_complete(&recorded, 1)?;
+    replay_with("nets", &recorded, |bpvs, script| bpvs.serve_networks(script.protocol))
 }
 
 #[test]

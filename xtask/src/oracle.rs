@@ -31,9 +31,8 @@ use console::Heard;
 use report::{Line, Verdict};
 use schedulers::Asked;
 
-/// Network pairs, filters that set marks and those where there is no TCX, and IPVS; its schedulers are added to these.
-const MODULES: [&str; 8] =
-    ["veth", "sch_ingress", "cls_bpf", "cls_matchall", "cls_flower", "cls_u32", "act_skbedit", "ip_vs"];
+/// Network pairs, filters where there is no TCX, and IPVS; its schedulers are added to these.
+const MODULES: [&str; 4] = ["veth", "sch_ingress", "cls_bpf", "ip_vs"];
 /// Programs besides those of every guest, and Debian's packages of them.
 const PROGRAMS: [(&str, &str); 1] = [("ipvsadm", "ipvsadm")];
 /// More guests than this for a kernel find no processors.

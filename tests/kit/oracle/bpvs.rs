@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use lb_common::address::Protocol;
 use lb_common::layout::{
-    DestinationSlot, SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT, SETTING_SLOPPY_TCP, Settings,
+    Connection, ConnectionKey, DestinationSlot, KEY_TEMPLATE, SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT,
+    SETTING_SLOPPY_TCP, Settings,
 };
 use lb_userspace::datapath::MapStore;
 use lb_userspace::plan::{Access, DesiredDestination, DesiredService, Frontend, Persistence, Plan, Scope, Thresholds};
 
 use super::control::{Director, RealServer, RealServerState, Switches, VirtualKey, VirtualService};
+use super::marks;
 use super::network::{CLIENT_SIDE, Network, SERVER_SIDE};
 use super::played::Playable;
 use crate::datapath::{Datapath, Sizes};
@@ -40,6 +42,8 @@ pub struct Bpvs {
     services: BTreeMap<Frontend, DesiredService>,
     /// The writer's clock: slots that were freed rest for a second.
     clock: Instant,
+    /// What services by mark are here instead: the networks that their addresses are of, for packets of this protocol.
+    networks: Option<Protocol>,
 }
 
 impl Bpvs {
@@ -47,7 +51,13 @@ impl Bpvs {
     pub fn new(network: &Network) -> Result<Self> {
         let mut datapath = Datapath::load(SIZES)?;
         datapath.attach(network.director(), &[CLIENT_SIDE, SERVER_SIDE])?;
-        Ok(Self { datapath, services: BTreeMap::new(), clock: Instant::now() })
+        Ok(Self { datapath, services: BTreeMap::new(), clock: Instant::now(), networks: None })
+    }
+
+    /// From now on services by mark are services of a network, on every port, for packets of this protocol: for the same
+    /// packets, in a script, of which a director of marks need not know.
+    pub fn serve_networks(&mut self, protocol: Protocol) {
+        self.networks = Some(protocol);
     }
 
     /// The programs and maps.
@@ -77,17 +87,21 @@ impl Bpvs {
     }
 
     fn service(&mut self, key: &VirtualKey) -> Result<&mut DesiredService> {
-        let frontend = frontend(key);
+        let frontend = self.frontend(key);
         self.services.get_mut(&frontend).with_context(|| format!("there is no service {frontend:?}"))
     }
-}
 
-fn frontend(key: &VirtualKey) -> Frontend {
-    match *key {
-        VirtualKey::Address { protocol, address, port } => Frontend::new(address, port, protocol),
-        VirtualKey::Mark { mark, v6 } => {
-            let address = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-            Frontend { address, port: 0, protocol: Protocol::Tcp, scope: Scope::Mark(mark) }
+    fn frontend(&self, key: &VirtualKey) -> Frontend {
+        match (*key, self.networks) {
+            (VirtualKey::Address { protocol, address, port }, _) => Frontend::new(address, port, protocol),
+            (VirtualKey::Mark { mark, v6 }, None) => {
+                let address = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+                Frontend { scope: Scope::Mark(mark), ..Frontend::new(address, 0, Protocol::Tcp) }
+            }
+            (VirtualKey::Mark { v6, .. }, Some(protocol)) => {
+                let (address, bits) = marks::network(v6);
+                Frontend { scope: Scope::Prefix(bits), ..Frontend::new(address, 0, protocol) }
+            }
         }
     }
 }
@@ -113,7 +127,7 @@ fn destination(server: &RealServer) -> DesiredDestination {
 
 impl Director for Bpvs {
     fn add_service(&mut self, service: &VirtualService) -> Result<()> {
-        let frontend = frontend(&service.key);
+        let frontend = self.frontend(&service.key);
         ensure!(!self.services.contains_key(&frontend), "{frontend:?} is there already");
         self.services.insert(frontend, desired(service, Vec::new()));
         self.apply()
@@ -126,7 +140,7 @@ impl Director for Bpvs {
     }
 
     fn delete_service(&mut self, key: &VirtualKey) -> Result<()> {
-        let frontend = frontend(key);
+        let frontend = self.frontend(key);
         self.services.remove(&frontend).with_context(|| format!("there is no service {frontend:?}"))?;
         self.apply()?;
         self.flush()
@@ -171,9 +185,15 @@ impl Director for Bpvs {
     }
 
     fn servers(&mut self, key: &VirtualKey) -> Result<Vec<RealServerState>> {
-        let frontend = frontend(key);
+        let frontend = self.frontend(key);
         let service = self.datapath.service(&frontend)?.with_context(|| format!("{frontend:?} is not programmed"))?;
         let slots = self.datapath.writer().store().slots(service.set_base, service.set_length)?;
+        let connections = self.datapath.connections()?;
+        let templates = |server| {
+            let is_its =
+                |(key, value): &&(ConnectionKey, Connection)| key.kind == KEY_TEMPLATE && value.server == server;
+            connections.iter().filter(is_its).count() as u32
+        };
         let state = |slot: &DestinationSlot| {
             let record = self.datapath.destination(slot.destination)?;
             let (active, inactive) = self.datapath.counts(slot.destination)?;
@@ -184,7 +204,7 @@ impl Director for Bpvs {
                 weight: slot.weight,
                 active,
                 inactive,
-                persistent: 0,
+                persistent: templates(slot.destination),
             })
         };
         slots.iter().map(state).collect()

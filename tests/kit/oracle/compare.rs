@@ -42,7 +42,7 @@ pub fn compare(script: &Script, reference: &mut dyn Subject, tested: &mut dyn Su
         };
         let (wanted, found) = if let Event::Wait(milliseconds) = *event {
             compared.late |= waits && last.elapsed() > HURRY;
-            let (mut left, most) = (milliseconds, if is_persistent(script) { SWEEP } else { milliseconds });
+            let (mut left, most) = (milliseconds, if script.is_persistent() { SWEEP } else { milliseconds });
             while left > 0 {
                 let part = left.min(most);
                 let passed = reference.wait(part, false).with_context(|| at(reference))?;
@@ -67,11 +67,6 @@ pub fn compare(script: &Script, reference: &mut dyn Subject, tested: &mut dyn Su
     reference.end().with_context(shown)?;
     tested.end().with_context(shown)?;
     Ok(compared)
-}
-
-fn is_persistent(script: &Script) -> bool {
-    let edited = |event: &Event| matches!(event, Event::Service(choice) if choice.persistence != 0);
-    script.choice.persistence != 0 || script.steps.iter().any(|(event, _)| edited(event))
 }
 
 fn has_waits(script: &Script) -> bool {
@@ -200,7 +195,7 @@ mod tests {
         assert!(rule.differs(open, &Answer::Server(3), &Answer::Server(2)).is_some());
         assert!(rule.differs(open, &Answer::Unreachable, &Answer::Server(1)).is_some());
         let list = |one, two| {
-            let listed = |(server, active)| Listed { server, active, inactive: 0 };
+            let listed = |(server, active)| Listed { server, active, inactive: 0, persistent: 0 };
             Answer::List([(3, one), (2, 0), (1, two)].map(listed).to_vec())
         };
         assert_eq!(rule.differs(&Event::Look, &list(1, 2), &list(2, 1)), None);

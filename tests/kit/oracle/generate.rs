@@ -5,7 +5,7 @@ use lb_common::scheduler::Scheduler;
 
 use super::control::Switches;
 use super::random::Random;
-use super::script::{CLIENTS, Choice, Event, Flow, PORTS, Script, Server, Share, Side, Signal};
+use super::script::{CLIENTS, Choice, Event, Flow, PLACES, PORTS, Script, Server, Share, Side, Signal};
 
 /// Virtual addresses kept for each scheduler's random scripts.
 pub const CASES: u32 = 1 << 17;
@@ -27,6 +27,9 @@ const WITHOUT_LIST_EDITS: usize = 93;
 /// Seconds of persistence: longer than a script's waits, so that no template runs out in the tick of its connection.
 const PERSISTENCE: u32 = 300;
 
+/// Of so many scripts one is about a firewall mark.
+const MARKED: usize = 6;
+
 /// Scripts of a hundred in which time passes: each holds the run up.
 const WITH_WAITS: usize = 2;
 
@@ -41,10 +44,20 @@ pub fn script(scheduler: Scheduler, seed: u64, case: u32) -> Script {
         _ => Protocol::Sctp,
     };
     let v6 = random.percent(30);
+    let places = places(seed, number);
     let mut first = choice(&mut random, scheduler, v6);
     let (switches, thresholds) = semantics(&mut random, &mut first, protocol, v6);
     let mut writer = Writer {
-        script: Script { title: String::new(), number, protocol, v6, choice: first, switches, steps: Vec::new() },
+        script: Script {
+            title: String::new(),
+            number,
+            protocol,
+            v6,
+            places,
+            choice: first,
+            switches,
+            steps: Vec::new(),
+        },
         random,
         choice: first,
         thresholds,
@@ -53,6 +66,12 @@ pub fn script(scheduler: Scheduler, seed: u64, case: u32) -> Script {
     };
     writer.write();
     writer.script
+}
+
+/// Places of the service, by other numbers than the rest: what happens to it is the same with and without a mark.
+fn places(seed: u64, number: u32) -> u16 {
+    let mut random = Random::new(seed.wrapping_mul(0x1_0000_0001) ^ (u64::from(number) << 32) ^ 0x6d61_726b);
+    if random.below(MARKED) == 0 { random.between(1, PLACES.into()) as u16 } else { 0 }
 }
 
 fn choice(random: &mut Random, scheduler: Scheduler, v6: bool) -> Choice {
@@ -316,6 +335,8 @@ mod tests {
     #[test]
     fn a_script_is_the_same_each_time_and_reads_back() {
         for scheduler in Scheduler::ALL {
+            let marked = (0..50).filter(|case| script(scheduler, 7, *case).is_marked()).count();
+            assert!((1..25).contains(&marked), "{marked} scripts of {} are about a mark", scheduler.name());
             for case in 0..50 {
                 let made = script(scheduler, 7, case);
                 assert_eq!(made, script(scheduler, 7, case));

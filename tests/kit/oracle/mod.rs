@@ -6,7 +6,7 @@
 //! | [`script`], [`text`] | a service and its history, as values and as text |
 //! | [`generate`], [`random`] | scripts by scheduler, seed and number |
 //! | [`subject`] | who can be asked |
-//! | [`network`], [`signals`] | the packets of a script, and what becomes of them |
+//! | [`network`], [`signals`], [`marks`] | the packets of a script, and what becomes of them |
 //! | [`played`] | a director that is asked with packets |
 //! | [`ipvs`], `waiting` | Linux IPVS as a director |
 //! | [`bpvs`] | bpvs as a director |
@@ -21,6 +21,7 @@ pub mod control;
 pub mod differences;
 pub mod generate;
 pub mod ipvs;
+pub mod marks;
 pub mod modelled;
 pub mod network;
 pub mod played;

@@ -116,7 +116,7 @@ impl Modelled {
         let packet = Packet {
             client: script.client(flow).ip(),
             client_port: script.client(flow).port(),
-            destination: script.virtual_address().ip(),
+            destination: script.virtual_address(flow).ip(),
         };
         let opens = signals::opens(protocol, signal);
         let old = self.connections.get(&flow).copied();
@@ -168,7 +168,7 @@ impl Modelled {
     fn list(&mut self) -> Result<Vec<Listed>> {
         let of = |server: crate::model::Server| {
             let (active, inactive) = (server.active.try_into()?, server.inactive.try_into()?);
-            Ok(Listed { server: Server::try_from(server.id)?, active, inactive })
+            Ok(Listed { server: Server::try_from(server.id)?, active, inactive, persistent: 0 })
         };
         self.director()?.list().into_iter().map(of).collect()
     }

@@ -12,13 +12,17 @@
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use aya::util::KernelVersion;
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
 
+use super::marks;
+use crate::foreign::{Pinned, on_tcx_with};
 use crate::namespace::{End, Namespace, veth};
 use crate::packets::{Packet, RawSocket, Summary, Transport, protocol, verify};
 use crate::topology::offload_off;
@@ -70,6 +74,7 @@ pub struct Network {
     /// Number of the last frame that only passes through.
     passed: Cell<u32>,
     director: Namespace,
+    _marking: Option<OwnedFd>,
     _ends: Namespace,
 }
 
@@ -117,11 +122,16 @@ impl Network {
             "route add local 10.64.0.0/10 dev lo".into(),
             "route add local fd64::/16 dev lo".into(),
         ])?;
+        for (first, bits) in [marks::network(false), marks::network(true)] {
+            director.ip(&[format!("route add local {first}/{bits} dev lo")])?;
+        }
+        let marking = set_marks(&director)?;
         let network = Self {
             client: RawSocket::open(&ends, "client")?,
             server: RawSocket::open(&ends, "server")?,
             passed: Cell::new(0),
             director,
+            _marking: marking,
             _ends: ends,
         };
         network.wait_for_links()?;
@@ -215,6 +225,25 @@ impl Network {
         }
         Ok(())
     }
+}
+
+/// Puts the program that sets marks before those that will come to the clients' interface; what keeps it there.
+fn set_marks(director: &Namespace) -> Result<Option<OwnedFd>> {
+    let (program, interface) = (marks::program(), director.interface_index(CLIENT_SIDE)?);
+    // TCX came with Linux 6.6; before it, programs need a qdisc.
+    if KernelVersion::current()? >= KernelVersion::new(6, 6, 0) {
+        return director.enter(|| on_tcx_with(interface, &program)).map(Some);
+    }
+    let pinned = Pinned::classifier_with(format!("/sys/fs/bpf/{}", director.name()).into(), &program)?;
+    let tc = |words: &str| {
+        let mut command = Command::new("tc");
+        command.args(words.split(' '));
+        command
+    };
+    director.run(&mut tc(&format!("qdisc add dev {CLIENT_SIDE} clsact")))?;
+    let filter = format!("filter add dev {CLIENT_SIDE} ingress pref 1 bpf direct-action object-pinned");
+    director.run(tc(&filter).arg(pinned.path()))?;
+    Ok(None)
 }
 
 /// The next frame that is there already and says something.

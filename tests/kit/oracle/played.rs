@@ -39,16 +39,19 @@ pub struct Played<D> {
     network: Network,
     script: Option<Script>,
     service: Option<VirtualService>,
-    /// The server of each connection, also of those that ended meanwhile.
-    flows: BTreeMap<Flow, Server>,
+    /// The server of each connection and where it got the packet, also of those that ended meanwhile.
+    flows: BTreeMap<Flow, (Server, SocketAddr)>,
     /// Servers in the list.
     listed: BTreeMap<Server, Share>,
+    /// Some event may have made a template invalid.
+    has_invalid_templates: bool,
 }
 
 impl<D: Playable> Played<D> {
     /// A director on a network.
     pub fn new(director: D, network: Network) -> Self {
-        Self { director, network, script: None, service: None, flows: BTreeMap::new(), listed: BTreeMap::new() }
+        let (flows, listed) = (BTreeMap::new(), BTreeMap::new());
+        Self { director, network, script: None, service: None, flows, listed, has_invalid_templates: false }
     }
 
     /// The director.
@@ -66,12 +69,13 @@ impl<D: Playable> Played<D> {
 
     fn packet(&mut self, flow: Flow, from: Side, signal: Signal) -> Result<Answer> {
         let script = self.script()?;
-        let (client, service) = (script.client(flow), script.virtual_address());
+        let (client, service) = (script.client(flow), script.virtual_address(flow));
         let transport = |packet: &Packet| signals::transport(script.protocol, packet, from, signal);
         let known = self.flows.get(&flow).copied();
         if from == Side::Server {
-            let Some(server) = known.filter(|_| !differences::is_not_answered(script)) else { return Ok(Answer::Void) };
-            let server = script.server(server);
+            let Some((_, server)) = known.filter(|_| !differences::is_not_answered(script)) else {
+                return Ok(Answer::Void);
+            };
             return match self.network.from_server(Packet::new(server, client), transport)? {
                 Outcome::Nothing => Ok(Answer::Silence),
                 Outcome::ToClient(found) if (found.from, found.to) == (service, client) => Ok(Answer::Reply),
@@ -79,7 +83,7 @@ impl<D: Playable> Played<D> {
                 other => bail!("a packet from {server} to {client} became {other:?}"),
             };
         }
-        if known.is_some_and(|server| differences::is_not_compared(script, self.listed.contains_key(&server))) {
+        if known.is_some_and(|(server, _)| differences::is_not_compared(script, self.listed.contains_key(&server))) {
             return Ok(Answer::Void);
         }
         // Datagrams begin a new connection only where the old one's server is gone.
@@ -89,20 +93,23 @@ impl<D: Playable> Played<D> {
         let script = self.script()?;
         let transport = |packet: &Packet| signals::transport(script.protocol, packet, from, signal);
         let outcome = self.network.from_client(Packet::new(client, service), transport)?;
+        let mut reached = None;
         let answer = match &outcome {
             Outcome::Nothing => Answer::Silence,
             Outcome::ToServer(found) if found.from == client => {
-                let server = script.server_at(found.to);
-                Answer::Server(server.with_context(|| format!("sent to {}, which is no server", found.to))?)
+                let server = script.reached(found.to, service.port());
+                let (server, answer) = server.with_context(|| format!("sent to {}, which is no server", found.to))?;
+                reached = Some((server, found.to));
+                answer
             }
             Outcome::ToClient(found) if is_refusal(found, client, service) => Answer::Unreachable,
             Outcome::ToClient(found) if is_reset(found, client, service) => Answer::Reset,
             other => bail!("a packet from {client} to {service} became {other:?}"),
         };
-        match answer {
-            Answer::Server(server) => drop(self.flows.insert(flow, server)),
-            Answer::Unreachable => drop(self.flows.remove(&flow)),
-            _ => {}
+        match reached {
+            Some(reached) => drop(self.flows.insert(flow, reached)),
+            None if answer == Answer::Unreachable => drop(self.flows.remove(&flow)),
+            None => {}
         }
         if let Some(before) = before {
             // One that takes the place of another, or one less.
@@ -144,7 +151,8 @@ impl<D: Playable> Played<D> {
             let server = script.server_at(address).with_context(|| format!("{address} is in the list"))?;
             let share = self.listed.get(&server).with_context(|| format!("{server} was not added"))?;
             ensure!(share.weight == state.weight, "weight of {server}: {}, not {}", state.weight, share.weight);
-            Ok(Listed { server, active: state.active, inactive: state.inactive })
+            let persistent = if self.has_invalid_templates { 0 } else { state.persistent };
+            Ok(Listed { server, active: state.active, inactive: state.inactive, persistent })
         };
         servers.iter().map(listed).collect()
     }
@@ -168,12 +176,14 @@ impl<D: Playable> Subject for Played<D> {
         self.director.add_service(&service)?;
         self.flows.clear();
         self.listed.clear();
+        self.has_invalid_templates = false;
         (self.script, self.service) = (Some(script.clone()), Some(service));
         Ok(())
     }
 
     fn event(&mut self, event: &Event) -> Result<Answer> {
         let service = self.service()?;
+        self.has_invalid_templates |= differences::invalidates_templates(self.script()?, event);
         match *event {
             Event::Packet { flow, from, signal } => return self.packet(flow, from, signal),
             Event::Look => return self.list().map(Answer::List),

@@ -6,9 +6,12 @@ use lb_common::address::Protocol;
 use lb_common::scheduler::Scheduler;
 
 use super::control::{Switches, VirtualKey, VirtualService};
+use super::marks;
 
-/// Port of every virtual service.
+/// Port of every virtual service; of a service by mark the first one.
 pub const VIRTUAL_PORT: u16 = 80;
+/// Most places that the clients of a service by mark ask for.
+pub const PLACES: u16 = 32;
 /// Most virtual addresses: scripts are numbered below this.
 pub const NUMBERS: u32 = 1 << 22;
 /// Clients of a script: `a` to `z`.
@@ -165,6 +168,8 @@ pub enum Answer {
     Done,
     /// A client's packet reached this server, translated.
     Server(Server),
+    /// It reached this server at the port that the client asked for, and the server has one of its own.
+    Kept(Server),
     /// The client got an ICMP error.
     Unreachable,
     /// The client got a RST.
@@ -191,6 +196,8 @@ pub struct Listed {
     pub active: u32,
     /// Inactive connections.
     pub inactive: u32,
+    /// Persistence templates; 0 where they are not compared ([`super::differences`]).
+    pub persistent: u32,
 }
 
 /// A virtual service and its history.
@@ -204,6 +211,9 @@ pub struct Script {
     pub protocol: Protocol,
     /// IPv6.
     pub v6: bool,
+    /// 0: the service is one virtual address and port. More: it is a firewall mark, and clients ask for so many places,
+    /// which are addresses with two ports each.
+    pub places: u16,
     /// The service as it is added.
     pub choice: Choice,
     /// Switches of the director.
@@ -215,18 +225,41 @@ pub struct Script {
 impl Script {
     /// The service's key.
     pub fn key(&self) -> VirtualKey {
-        VirtualKey::Address { protocol: self.protocol, address: self.virtual_address().ip(), port: VIRTUAL_PORT }
+        if self.is_marked() {
+            return VirtualKey::Mark { mark: marks::mark(self.number), v6: self.v6 };
+        }
+        VirtualKey::Address { protocol: self.protocol, address: self.address(), port: VIRTUAL_PORT }
     }
 
-    /// The virtual address: one for each script, since IPVS remembers what was removed.
-    pub fn virtual_address(&self) -> SocketAddr {
+    /// True if the service is a firewall mark.
+    pub fn is_marked(&self) -> bool {
+        self.places != 0
+    }
+
+    /// True if the service is persistent, at some time.
+    pub fn is_persistent(&self) -> bool {
+        let edited = |event: &Event| matches!(event, Event::Service(choice) if choice.persistence != 0);
+        self.choice.persistence != 0 || self.steps.iter().any(|(event, _)| edited(event))
+    }
+
+    /// What a client asks for on a connection. By mark its port decides: port n goes to place n, and from the last place to
+    /// the first again; places 0 and 1, 2 and 3, and so on are two ports of one address.
+    pub fn virtual_address(&self, flow: Flow) -> SocketAddr {
+        if !self.is_marked() {
+            return SocketAddr::new(self.address(), VIRTUAL_PORT);
+        }
+        let place = flow.port % self.places;
+        SocketAddr::new(marks::address(self.number, place / 2, self.v6), VIRTUAL_PORT + place % 2)
+    }
+
+    /// The only virtual address: one for each script, since IPVS remembers what was removed.
+    fn address(&self) -> IpAddr {
         let number = self.number % NUMBERS;
-        let ip = if self.v6 {
+        if self.v6 {
             IpAddr::V6(Ipv6Addr::new(0xfd64, 0, 0, 0, 0, 0, (number >> 16) as u16, number as u16))
         } else {
             IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 64, 0, 0)) + number))
-        };
-        SocketAddr::new(ip, VIRTUAL_PORT)
+        }
     }
 
     /// A client's end of a connection. Neighbouring scripts use other ports, as replies of a server to one client port
@@ -245,26 +278,47 @@ impl Script {
         SocketAddr::new(ip, first + flow.port % PORTS)
     }
 
-    /// A server's address. Servers 1 and 2, 3 and 4, and so on are two ports of one address.
+    /// A server's address. Servers 1 and 2, 3 and 4, and so on are two ports of one address. By mark each has an address, and
+    /// the even ones no port of their own: they take what the client asked for.
     pub fn server(&self, server: Server) -> SocketAddr {
-        let host = server.div_ceil(2);
+        let host = if self.is_marked() { server } else { server.div_ceil(2) };
         let ip = if self.v6 {
             IpAddr::V6(Ipv6Addr::new(0xfd20, 0, host, 0, 0, 0, 0, 2))
         } else {
             IpAddr::V4(Ipv4Addr::new(10, 20, host as u8, 2))
         };
-        SocketAddr::new(ip, 8000 + server)
+        SocketAddr::new(ip, if self.is_marked() && server.is_multiple_of(2) { 0 } else { 8000 + server })
     }
 
     /// The server with an address, if it is one.
     pub fn server_at(&self, address: SocketAddr) -> Option<Server> {
-        let server = address.port().checked_sub(8000)?;
+        let server = if self.is_marked() { host(address.ip()) } else { address.port().checked_sub(8000)? };
         ((1..=SERVERS).contains(&server) && self.server(server) == address).then_some(server)
+    }
+
+    /// The server that a packet reached at an address, and what that is as an answer. `asked`: the port that the client
+    /// asked for.
+    pub fn reached(&self, address: SocketAddr, asked: u16) -> Option<(Server, Answer)> {
+        if let Some(server) = self.server_at(address) {
+            return Some((server, Answer::Server(server)));
+        }
+        let server = host(address.ip());
+        let own = self.server(server);
+        let is_kept = self.is_marked() && (own.ip(), asked) == (address.ip(), address.port());
+        is_kept.then(|| (server, if own.port() == 0 { Answer::Server(server) } else { Answer::Kept(server) }))
     }
 
     /// The same script with other answers.
     pub fn answered(&self, answers: &[Answer]) -> Self {
         let with = |((event, _), answer): (&(Event, _), &Answer)| (event.clone(), Some(answer.clone()));
         Self { steps: self.steps.iter().zip(answers).map(with).collect(), ..self.clone() }
+    }
+}
+
+/// The number that a server's address has among those of its network.
+fn host(ip: IpAddr) -> u16 {
+    match ip {
+        IpAddr::V4(v4) => v4.octets()[2].into(),
+        IpAddr::V6(v6) => v6.segments()[2],
     }
 }

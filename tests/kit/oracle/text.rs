@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Before the colon: the scheduler, its flags (`port`, `fallback`), `tcp4`, `udp6` and their like, `vip=` the script's
-//! number, and where they differ from `ipvsadm`'s defaults `persistent=SECONDS/PREFIX`, `ops`, and the director's switches
+//! number, `mark=PLACES` if the service is a firewall mark, and where they differ from `ipvsadm`'s defaults `persistent=SECONDS/PREFIX`, `ops`, and the director's switches
 //! `expire_nodest_conn`, `expire_quiescent_template`, `sloppy_tcp`. Behind it, in order:
 //!
 //! | text | event |
@@ -21,9 +21,12 @@
 //! | `~6000` | milliseconds pass |
 //! | `?` | the list is looked at |
 //!
-//! An answer follows `=`. A client's packet: the number of the server that it reached, `R` for ICMP unreachable, `T` for
-//! a TCP reset, `-` for nothing. A server's packet: nothing if the client got it in the service's name, `u` if
-//! untranslated, `-` if not at all. `0`: not sent, or not compared. A list: `server:active/inactive`, newest first.
+//! With `mark=` a client's port says what it asks for ([`Script::virtual_address`]).
+//!
+//! An answer follows `=`. A client's packet: the number of the server that it reached, with a `k` if at the port that the
+//! client asked for instead of its own, `R` for ICMP unreachable, `T` for a TCP reset, `-` for nothing. A server's packet: nothing if the client got it in the service's name, `u` if
+//! untranslated, `-` if not at all. `0`: not sent, or not compared. A list: `server:active/inactive`, newest
+//! first, and `/templates` where there are some.
 
 use std::fmt::{self, Display, Write as _};
 use std::str::FromStr;
@@ -34,7 +37,7 @@ use lb_common::scheduler::Scheduler;
 
 use super::control::Switches;
 use super::script::{
-    Answer, CLIENTS, Choice, Event, Flow, Listed, NUMBERS, PORTS, SERVERS, Script, Share, Side, Signal,
+    Answer, CLIENTS, Choice, Event, Flow, Listed, NUMBERS, PLACES, PORTS, SERVERS, Script, Share, Side, Signal,
 };
 
 impl Display for Script {
@@ -42,6 +45,9 @@ impl Display for Script {
         let family = if self.v6 { 6 } else { 4 };
         let choice = self.choice.text(self.v6).replace(',', " ");
         write!(f, "{choice} {}{family} vip={}", self.protocol.name().to_lowercase(), self.number)?;
+        if self.is_marked() {
+            write!(f, " mark={}", self.places)?;
+        }
         for (name, set) in switches(self.switches) {
             if set {
                 write!(f, " {name}")?;
@@ -130,14 +136,18 @@ impl Display for Answer {
         match self {
             Self::Done | Self::Reply => Ok(()),
             Self::Server(server) => write!(f, "{server}"),
+            Self::Kept(server) => write!(f, "{server}k"),
             Self::Unreachable => f.write_str("R"),
             Self::Reset => f.write_str("T"),
             Self::Silence => f.write_str("-"),
             Self::Bare => f.write_str("u"),
             Self::Void => f.write_str("0"),
             Self::List(list) => {
-                for (place, Listed { server, active, inactive }) in list.iter().enumerate() {
+                for (place, Listed { server, active, inactive, persistent }) in list.iter().enumerate() {
                     write!(f, "{}{server}:{active}/{inactive}", if place == 0 { "" } else { "," })?;
+                    if *persistent != 0 {
+                        write!(f, "/{persistent}")?;
+                    }
                 }
                 Ok(())
             }
@@ -169,6 +179,7 @@ fn header(head: &str) -> Result<Script> {
         number: 0,
         protocol,
         v6,
+        places: 0,
         choice: Choice::plain(scheduler, v6),
         switches: Switches::default(),
         steps: Vec::new(),
@@ -179,9 +190,10 @@ fn header(head: &str) -> Result<Script> {
             "expire_nodest_conn" => switches.expire_nodest_conn = true,
             "expire_quiescent_template" => switches.expire_quiescent_template = true,
             "sloppy_tcp" => switches.sloppy_tcp = true,
-            _ => match word.strip_prefix("vip=") {
-                Some(value) => script.number = number(value)?,
-                None => ensure!(script.choice.set(word)?, "`{word}` is no property of a service"),
+            _ => match word.split_once('=') {
+                Some(("vip", value)) => script.number = number(value)?,
+                Some(("mark", value)) => script.places = places(value)?,
+                _ => ensure!(script.choice.set(word)?, "`{word}` is no property of a service"),
             },
         }
     }
@@ -216,7 +228,10 @@ fn step(word: &str, v6: bool) -> Result<(Event, Option<Answer>)> {
         (Event::Packet { .. }, Some("0")) => Some(Answer::Void),
         (Event::Packet { from: Side::Client, .. }, Some("R")) => Some(Answer::Unreachable),
         (Event::Packet { from: Side::Client, .. }, Some("T")) => Some(Answer::Reset),
-        (Event::Packet { from: Side::Client, .. }, Some(server)) => Some(Answer::Server(numbered(server)?)),
+        (Event::Packet { from: Side::Client, .. }, Some(server)) => Some(match server.strip_suffix('k') {
+            Some(server) => Answer::Kept(numbered(server)?),
+            None => Answer::Server(numbered(server)?),
+        }),
         (Event::Packet { from: Side::Server, .. }, Some("u")) => Some(Answer::Bare),
         (Event::Packet { from: Side::Client, .. }, None) | (Event::Look, None) => None,
         (Event::Packet { from: Side::Server, .. }, None) => Some(Answer::Reply),
@@ -259,6 +274,12 @@ fn packet(client: u8, rest: &str) -> Result<Event> {
     Ok(Event::Packet { flow: Flow { client, port }, from, signal })
 }
 
+fn places(text: &str) -> Result<u16> {
+    let places = number(text)?;
+    ensure!((1..=PLACES).contains(&places), "a mark has 1 to {PLACES} places");
+    Ok(places)
+}
+
 fn numbered(text: &str) -> Result<u16> {
     let server = number(text)?;
     ensure!((1..=SERVERS).contains(&server), "servers are 1 to {SERVERS}");
@@ -290,8 +311,13 @@ fn service(text: &str, v6: bool) -> Result<Choice> {
 fn listed(text: &str) -> Result<Vec<Listed>> {
     let of = |word: &str| {
         let (server, counts) = word.split_once(':').context("a list is `SERVER:ACTIVE/INACTIVE,...`")?;
-        let (active, inactive) = counts.split_once('/').context("counts are `ACTIVE/INACTIVE`")?;
-        Ok(Listed { server: numbered(server)?, active: number(active)?, inactive: number(inactive)? })
+        let counts = counts.split('/').map(number).collect::<Result<Vec<u32>>>()?;
+        let (active, inactive, persistent) = match *counts.as_slice() {
+            [active, inactive] => (active, inactive, 0),
+            [active, inactive, persistent] => (active, inactive, persistent),
+            _ => bail!("counts are `ACTIVE/INACTIVE` or `ACTIVE/INACTIVE/TEMPLATES`"),
+        };
+        Ok(Listed { server: numbered(server)?, active, inactive, persistent })
     };
     text.split(',').filter(|word| !word.is_empty()).map(of).collect()
 }
@@ -321,6 +347,7 @@ mod tests {
         for text in [
             "rr tcp4 vip=5 : +1:1 +2:3 a0s=2 a0S a0a=2 z59d=T b1r=- a0F=u a0R=- w2:0 -1 a2s=R ?=2:1/0,1:0/3",
             "sh port fallback udp6 vip=4194303 sloppy_tcp : !mh,fallback N t4/3/5 ~6000 +250:65535:10:8 a0s=250 a0D=0",
+            "lblcr persistent=60/64 udp6 vip=1 mark=32 sloppy_tcp : +1:1 +2:1 a0d=1k a1d=2 b0d=1 ?=2:0/1/1,1:0/2",
             "wlc ops persistent=300/24 sctp4 vip=0 expire_nodest_conn expire_quiescent_template : ?= a0s",
         ] {
             let script: Script = text.parse().unwrap();
@@ -340,6 +367,8 @@ mod tests {
             ("rr tcp4 : a60s", "ports are 0 to 59"),
             ("rr tcp4 : a0s=0x", "`0x` is not a number"),
             ("rr tcp4 : +251:1", "servers are 1 to 250"),
+            ("rr tcp4 mark=0 : a0s", "a mark has 1 to 32 places"),
+            ("rr tcp4 mark=2 : a0s=k", "`` is not a number"),
             ("rr tcp4 : N=1", "`1` is no answer"),
             ("rr tcp4 : t1/2", "timeouts are"),
             ("rr tcp4 : *", "no event begins with `*`"),
