@@ -158,11 +158,15 @@ fn bpftool_prints_named_fields_of_every_map() -> Result<()> {
     let network = Frontend { scope: Scope::Prefix(8), ..Frontend::new([10, 0, 0, 0].into(), 80, Protocol::Tcp) };
     let service = DesiredService::new("of a network", Scheduler::RoundRobin, Vec::new());
     datapath
-        .apply(&Plan { services: [(network, service)].into(), ..Plan::default() })
+        .apply(&Plan {
+            services: [(network, service)].into(),
+            pod_networks: ["10.244.0.0/16".parse()?].into(),
+            ..Plan::default()
+        })
         .map_err(|errors| anyhow::anyhow!("a network's service: {errors:?}"))?;
     let folder = PinFolder::new()?;
     let maps = datapath.pin_maps(folder.path())?;
-    ensure!(maps.len() >= 19, "maps are missing: {maps:?}");
+    ensure!(maps.len() >= 20, "maps are missing: {maps:?}");
     for map in &maps {
         let entries = dump(&folder.path().join(map)).with_context(|| format!("map `{map}`"))?;
         let entry = entries.first().with_context(|| format!("bpftool prints nothing of map `{map}`"))?;
