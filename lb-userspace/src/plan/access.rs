@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
-use super::{Detector, Node, Options};
+use super::{Detector, Node, Options, Problem};
 
 /// Of one virtual service. The default takes all clients, and leaves them their addresses, as IPVS does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,18 @@ pub(super) fn pod_networks(node: &Node, options: &Options) -> BTreeSet<IpNet> {
     };
     let of_family = |v4| stated.iter().find(|network| network.addr().is_ipv4() == v4).map(IpNet::trunc);
     [of_family(true), of_family(false)].into_iter().flatten().collect()
+}
+
+/// That pods are to be known by the Node's networks, and it has none.
+pub(super) fn lacks_networks(node: &Node, options: &Options) -> Option<Problem> {
+    let lacks = options.detector == Detector::NodeNetworks && node.pod_networks.is_empty();
+    lacks.then(|| Problem {
+        object: format!("Node {}", node.name),
+        location: None,
+        field: "spec.podCIDRs".to_owned(),
+        value: "missing".to_owned(),
+        message: "no client is known to be a pod until it is stated: all come from the node's address".to_owned(),
+    })
 }
 
 /// Whose requests to cluster addresses of a family come from the node's address: those of clients that are no pods; of

@@ -148,6 +148,7 @@ pub fn plan_after<'a>(held: &Holders, model: &'a Model, node: &Node, defaults: &
             plan.add(service, claims, defaults);
         }
     }
+    plan.problems.extend(access::lacks_networks(node, &defaults.options));
     plan.pod_networks = pod_networks;
     plan.add_rules(model.rules(), defaults);
     plan
