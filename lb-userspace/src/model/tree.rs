@@ -190,3 +190,38 @@ impl<'de> Deserialize<'de> for Key {
         String::deserialize(deserializer).map(|text| Self(text.into()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left of an object, keys in brackets.
+    fn kept(tree: &Tree) -> String {
+        match &tree.value {
+            Value::Map(entries) => {
+                let entries = entries.iter().map(|(key, tree)| format!("{key}[{}]", kept(tree)));
+                entries.collect::<Vec<_>>().join(" ")
+            }
+            _ => String::new(),
+        }
+    }
+
+    #[test]
+    fn of_a_status_only_what_is_read_is_kept_whoever_sends_it() {
+        let text = r#"{"metadata": {"name": "a", "managedFields": [1]}, "spec": {"x": 1},
+                       "status": {"images": [1], "loadBalancer": {"ingress": []}, "conditions": [1], "addresses": []}}"#;
+        let expected = "metadata[name[]] spec[x[]] status[loadBalancer[ingress[]] addresses[]]";
+        let yaml: Tree = serde_saphyr::from_str(text).unwrap();
+        assert_eq!(kept(&yaml), expected);
+        assert_eq!(yaml.get("status").unwrap().line, 2);
+        // serde_json sorts keys.
+        let json = Tree::from(serde_json::from_str::<serde_json::Value>(text).unwrap());
+        assert_eq!(kept(&json), "metadata[name[]] spec[x[]] status[addresses[] loadBalancer[ingress[]]]");
+    }
+
+    #[test]
+    fn a_status_that_is_no_map_is_kept_to_be_told_of() {
+        let yaml: Tree = serde_saphyr::from_str("status: 7").unwrap();
+        assert_eq!(yaml.get("status").unwrap().value, Value::Integer(7));
+    }
+}

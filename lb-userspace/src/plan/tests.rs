@@ -361,8 +361,8 @@ proptest! {
     ) {
         let objects = [
             service("a", "10.96.0.1", &["p:80/TCP", "q:53/UDP"]),
-            service("b", "10.96.0.1", &["p:80/TCP"]),
-            annotated(service("c", "10.96.0.3", &["p:80/TCP"]), "bpvs.io/weights", "node/n=3"),
+            with(service("b", "10.96.0.1", &["p:80/TCP"]), "/spec/externalIPs", json!(["198.51.100.9"])),
+            annotated(with(service("c", "10.96.0.3", &["p:80/TCP"]), "/spec/externalIPs", json!(["198.51.100.9"])), "bpvs.io/weights", "node/n=3"),
             slice("a-1", "a", &["p:1/TCP", "q:2/UDP"], &["10.1.0.1{110}", "10.1.0.2{011}"]),
             annotated(slice("a-2", "a", &["p:1/TCP"], &["10.1.0.1{010}", "10.1.0.3"]), "bpvs.io/weight", "4"),
             annotated(slice("a-3", "a", &["p:1/TCP"], &["10.1.0.1", "10.1.0.4{101}"]), "bpvs.io/weight", "5"),
