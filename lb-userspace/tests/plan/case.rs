@@ -29,6 +29,7 @@ struct Head {
     node_port_addresses: Option<Vec<String>>,
     external_addresses: Option<bool>,
     max_services: Option<usize>,
+    max_destinations: Option<usize>,
     /// Objects stand in a file, where more is a mistake, not at the API server.
     in_file: Option<bool>,
 }
@@ -241,6 +242,8 @@ impl Head {
         let (options, defaults) = (Options::default(), Defaults::default());
         Ok(Defaults {
             max_services: first(&self.max_services, &common.max_services).unwrap_or(defaults.max_services),
+            max_destinations_per_service: first(&self.max_destinations, &common.max_destinations)
+                .unwrap_or(defaults.max_destinations_per_service),
             options: Options {
                 detector,
                 masquerade_all: first(&self.masquerade_all, &common.masquerade_all).unwrap_or(options.masquerade_all),
