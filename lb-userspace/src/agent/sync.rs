@@ -54,6 +54,7 @@ impl Programmer {
             scheduler: config.scheduler,
             max_services: limits.services as usize,
             max_destinations_per_service: limits.destinations_per_service as usize,
+            ..Defaults::default()
         };
         let tables = Pinned::open(&config.pins)?;
         let restored = Restored::read(&tables)?;

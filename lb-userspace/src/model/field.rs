@@ -169,6 +169,11 @@ impl<'a> Field<'a> {
         Err(Noted)
     }
 
+    /// A port number; missing and 0 both say that there is none.
+    pub(crate) fn optional_port(&self, report: &mut Report<'_>) -> Result<Option<u16>, Noted> {
+        if self.zero() { Ok(None) } else { self.port(report) }
+    }
+
     /// A whole number; missing is fine.
     pub(crate) fn number(&self, report: &mut Report<'_>, range: RangeInclusive<u32>) -> Result<Option<u32>, Noted> {
         match self.tree.map(|tree| &tree.value) {
@@ -212,10 +217,19 @@ impl<'a> Field<'a> {
 
     /// Labels or annotations: a map; missing is fine. Anything else is noted.
     pub(crate) fn entries(&self, report: &mut Report<'_>) -> Result<(), Noted> {
+        self.map_or_missing(report, "must be a map of texts")
+    }
+
+    /// A map of fields; missing is fine. Anything else is noted.
+    pub(crate) fn fields(&self, report: &mut Report<'_>) -> Result<(), Noted> {
+        self.map_or_missing(report, "must be a map of fields")
+    }
+
+    fn map_or_missing(&self, report: &mut Report<'_>, allowed: &str) -> Result<(), Noted> {
         match self.tree.map(|tree| &tree.value) {
             None | Some(Value::Null | Value::Map(_)) => Ok(()),
             Some(_) => {
-                report.wrong(self, "must be a map of texts");
+                report.wrong(self, allowed);
                 Err(Noted)
             }
         }

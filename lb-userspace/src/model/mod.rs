@@ -7,6 +7,7 @@
 
 mod address;
 pub mod affinity;
+pub mod exposure;
 pub(crate) mod field;
 pub mod frontend;
 pub mod node;
@@ -23,13 +24,14 @@ pub mod weights;
 use std::collections::BTreeMap;
 
 pub use affinity::Affinity;
+pub use exposure::{Exposure, ServiceType, TrafficPolicy};
 pub use frontend::{Frontend, Persistence, Scope, Thresholds};
 pub use node::Node;
 pub use object::{Kind, Object, ObjectKey, Origin};
 pub use problem::{Problem, ProblemLog};
 pub use rules::{RuleOptions, RuleOrigin, RuleServer, RuleService, Rules};
 pub use service::{SchedulerFlags, Service, ServicePort};
-pub use slice::{Endpoint, EndpointSlice, SlicePort};
+pub use slice::{Endpoint, EndpointSlice, Hints, SlicePort};
 pub use weights::Weights;
 
 use store::Store;

@@ -8,6 +8,7 @@ use lb_common::scheduler::Scheduler;
 
 use super::address;
 use super::affinity::Affinity;
+use super::exposure::Exposure;
 use super::field::{Field, Noted, Report};
 use super::object::{Object, Origin};
 use super::problem::{Problem, shown};
@@ -36,6 +37,8 @@ pub struct Service {
     pub addresses: Vec<IpAddr>,
     /// Ports; (name, protocol) and (number, protocol) are unique.
     pub ports: Vec<ServicePort>,
+    /// How it is reached from outside, and its traffic policies. For a Service without addresses: the default.
+    pub exposure: Exposure,
     /// Scheduler; the default one if not stated.
     pub scheduler: Option<Scheduler>,
     /// Flags of the scheduler.
@@ -55,6 +58,8 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// Number.
     pub port: u16,
+    /// Its port at the node's own addresses, if it has one; for any type of Service (SV-6).
+    pub node_port: Option<u16>,
 }
 
 /// What `bpvs.io/scheduler-flags` states.
@@ -101,7 +106,8 @@ impl Service {
         let annotations = metadata.key("annotations");
         let annotated = annotations.entries(report);
         let _told = metadata.key("labels").entries(report);
-        let served = served(&spec, report) && !metadata.key("labels").key(SERVICE_PROXY_LABEL).stated();
+        let kind = read_type(&spec, report);
+        let served = kind != Ok(Some("ExternalName")) && !metadata.key("labels").key(SERVICE_PROXY_LABEL).stated();
         let addresses = if served { read_addresses(&spec, report) } else { Ok(Vec::new()) };
         let scheduler = annotated
             .and_then(|()| read_scheduler(&annotations.key(SCHEDULER_ANNOTATION), report))
@@ -116,6 +122,11 @@ impl Service {
                 Some(service) if !service.addresses.is_empty() => service.addresses.clone(),
                 _ => usable,
             }),
+            exposure: if served {
+                Exposure::read(&root, kind, previous.map(|service| &service.exposure), report)
+            } else {
+                Exposure::default()
+            },
             ports: read_ports(&spec.key("ports"), report, previous.map_or(&[], |service| &service.ports)),
             scheduler,
             flags: annotated
@@ -137,10 +148,9 @@ impl Service {
     }
 }
 
-/// False for a Service that has no virtual address whatever `clusterIP` says (SV-1). Types of the future are served.
-fn served(spec: &Field<'_>, report: &mut Report<'_>) -> bool {
-    let allowed = "must be ClusterIP, NodePort, LoadBalancer or ExternalName";
-    spec.key("type").text(report, allowed).ok().flatten() != Some("ExternalName")
+/// The type. An ExternalName has no virtual address whatever `clusterIP` says (SV-1); types of the future are served.
+fn read_type<'a>(spec: &'a Field<'a>, report: &mut Report<'_>) -> Result<Option<&'a str>, Noted> {
+    spec.key("type").text(report, "must be ClusterIP, NodePort, LoadBalancer or ExternalName")
 }
 
 /// The cluster address of each family (SV-3). `Err` holds those that are right when some are wrong.
@@ -236,13 +246,17 @@ fn read_port(entry: &Field<'_>, report: &mut Report<'_>, previous: &[ServicePort
     let name = entry.key("name").text(report, "must be text")?.unwrap_or_default();
     let protocol = read_protocol(&entry.key("protocol"), report)?;
     let number = entry.key("port");
+    let before = previous.iter().find(|port| port.name == name && port.protocol == protocol);
     match number.port(report) {
-        Ok(Some(port)) => Ok(ServicePort { name: name.to_owned(), protocol, port }),
+        Ok(Some(port)) => {
+            let node_port = entry.key("nodePort").optional_port(report);
+            let node_port = node_port.unwrap_or_else(|Noted| before.and_then(|port| port.node_port));
+            Ok(ServicePort { name: name.to_owned(), protocol, port, node_port })
+        }
         missing => {
             if missing.is_ok() {
                 report.wrong(&number, "must be a number from 1 to 65535");
             }
-            let before = previous.iter().find(|port| port.name == name && port.protocol == protocol);
             before.cloned().ok_or(Noted)
         }
     }

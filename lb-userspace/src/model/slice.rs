@@ -63,6 +63,17 @@ pub struct Endpoint {
     pub zone: Option<String>,
     /// Name of its `targetRef`.
     pub pod: Option<String>,
+    /// Whom it is meant for. None for an endpoint that is for all.
+    pub hints: Option<Box<Hints>>,
+}
+
+/// Whom an endpoint is meant for, while all endpoints say so (KEP-2433, KEP-3015).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// Zones.
+    pub zones: Vec<String>,
+    /// Nodes.
+    pub nodes: Vec<String>,
 }
 
 impl EndpointSlice {
@@ -184,5 +195,28 @@ fn read_endpoint(entry: &Field<'_>, report: &mut Report<'_>, v4: bool) -> Result
         node: entry.key("nodeName").text(report, TEXT)?.map(str::to_owned),
         zone: entry.key("zone").text(report, TEXT)?.map(str::to_owned),
         pod: target.key("name").text(report, TEXT)?.map(str::to_owned),
+        hints: read_hints(&entry.key("hints"), report),
     }))
+}
+
+/// Hints that are wrong are none: without them the endpoint still serves.
+fn read_hints(field: &Field<'_>, report: &mut Report<'_>) -> Option<Box<Hints>> {
+    field.fields(report).ok()?;
+    let zones = read_names(&field.key("forZones"), report);
+    let nodes = read_names(&field.key("forNodes"), report);
+    (!zones.is_empty() || !nodes.is_empty()).then(|| Box::new(Hints { zones, nodes }))
+}
+
+fn read_names(list: &Field<'_>, report: &mut Report<'_>) -> Vec<String> {
+    let Ok(entries) = list.items(report) else { return Vec::new() };
+    let mut names = Vec::new();
+    for entry in entries {
+        if !entry.is_map(report) {
+            continue;
+        }
+        if let Ok(Some(name)) = entry.key("name").text(report, "must be text") {
+            names.push(name.to_owned());
+        }
+    }
+    names
 }

@@ -39,7 +39,11 @@ pub enum Value {
 }
 
 /// Parts that no reader looks at and that can be most of an object: they are not kept.
-const UNREAD: [&str; 3] = ["managedFields", "status", "kubectl.kubernetes.io/last-applied-configuration"];
+const UNREAD: [&str; 2] = ["managedFields", "kubectl.kubernetes.io/last-applied-configuration"];
+
+/// What is read of a status: where a Service's load balancer is, and which addresses a Node has. The rest of a Node's
+/// is most of it (images), and changes all the time.
+const READ_OF_STATUS: [&str; 2] = ["loadBalancer", "addresses"];
 
 impl Tree {
     /// The value of a key, if this is a map that has it.
@@ -48,6 +52,14 @@ impl Tree {
             Value::Map(entries) => entries.iter().find(|(name, _)| &**name == key).map(|(_, tree)| tree),
             _ => None,
         }
+    }
+
+    /// The value of this key as it is kept.
+    fn without_unread(mut self, key: &str) -> Self {
+        if let (Value::Map(entries), "status") = (&mut self.value, key) {
+            entries.retain(|(name, _)| READ_OF_STATUS.contains(&&**name));
+        }
+        self
     }
 
     /// The text of a key, if it has one.
@@ -75,7 +87,10 @@ impl From<serde_json::Value> for Tree {
                 entries
                     .into_iter()
                     .filter(|(key, _)| !UNREAD.contains(&key.as_str()))
-                    .map(|(key, value)| (key.into(), Tree::from(value)))
+                    .map(|(key, value)| {
+                        let tree = Tree::from(value).without_unread(&key);
+                        (key.into(), tree)
+                    })
                     .collect(),
             ),
         };
@@ -159,7 +174,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
             if UNREAD.contains(&&*key) {
                 entries.next_value::<IgnoredAny>()?;
             } else {
-                map.push((key, entries.next_value()?));
+                let tree = entries.next_value::<Tree>()?.without_unread(&key);
+                map.push((key, tree));
             }
         }
         Ok(Value::Map(map))
@@ -172,5 +188,40 @@ struct Key(Box<str>);
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(|text| Self(text.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left of an object, keys in brackets.
+    fn kept(tree: &Tree) -> String {
+        match &tree.value {
+            Value::Map(entries) => {
+                let entries = entries.iter().map(|(key, tree)| format!("{key}[{}]", kept(tree)));
+                entries.collect::<Vec<_>>().join(" ")
+            }
+            _ => String::new(),
+        }
+    }
+
+    #[test]
+    fn of_a_status_only_what_is_read_is_kept_whoever_sends_it() {
+        let text = r#"{"metadata": {"name": "a", "managedFields": [1]}, "spec": {"x": 1},
+                       "status": {"images": [1], "loadBalancer": {"ingress": []}, "conditions": [1], "addresses": []}}"#;
+        let expected = "metadata[name[]] spec[x[]] status[loadBalancer[ingress[]] addresses[]]";
+        let yaml: Tree = serde_saphyr::from_str(text).unwrap();
+        assert_eq!(kept(&yaml), expected);
+        assert_eq!(yaml.get("status").unwrap().line, 2);
+        // serde_json sorts keys.
+        let json = Tree::from(serde_json::from_str::<serde_json::Value>(text).unwrap());
+        assert_eq!(kept(&json), "metadata[name[]] spec[x[]] status[addresses[] loadBalancer[ingress[]]]");
+    }
+
+    #[test]
+    fn a_status_that_is_no_map_is_kept_to_be_told_of() {
+        let yaml: Tree = serde_saphyr::from_str("status: 7").unwrap();
+        assert_eq!(yaml.get("status").unwrap().value, Value::Integer(7));
     }
 }

@@ -1,8 +1,10 @@
-//! Which clients a virtual service takes, and under whose address they reach its real servers.
+//! Which clients a virtual service takes, and under whose address they reach its real servers: the matrix of policies.
 
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
+
+use super::{Detector, Node, Options, Problem};
 
 /// Of one virtual service. The default takes all clients, and leaves them their addresses, as IPVS does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,4 +32,41 @@ pub enum Masquerade {
     External,
     /// Everybody's.
     Always,
+}
+
+/// The networks of pods, at most one of each family (MQ-7).
+pub(super) fn pod_networks(node: &Node, options: &Options) -> BTreeSet<IpNet> {
+    let stated = match &options.detector {
+        Detector::Unset => return BTreeSet::new(),
+        Detector::ClusterNetworks(networks) => networks,
+        Detector::NodeNetworks => &node.pod_networks,
+    };
+    let of_family = |v4| stated.iter().find(|network| network.addr().is_ipv4() == v4).map(IpNet::trunc);
+    [of_family(true), of_family(false)].into_iter().flatten().collect()
+}
+
+/// That pods are to be known by the Node's networks, and it has none.
+pub(super) fn lacks_networks(node: &Node, options: &Options) -> Option<Problem> {
+    let lacks = options.detector == Detector::NodeNetworks && node.pod_networks.is_empty();
+    lacks.then(|| Problem {
+        object: format!("Node {}", node.name),
+        location: None,
+        field: "spec.podCIDRs".to_owned(),
+        value: "missing".to_owned(),
+        message: "no client is known to be a pod until it is stated: all come from the node's address".to_owned(),
+    })
+}
+
+/// Whose requests to cluster addresses of a family come from the node's address: those of clients that are no pods; of
+/// everybody, where that is asked for (MQ-3) or nobody can be told to be a pod (MQ-2).
+pub(super) fn cluster_masquerade(pod_networks: &BTreeSet<IpNet>, options: &Options, v4: bool) -> Masquerade {
+    if options.masquerade_all {
+        return Masquerade::Always;
+    }
+    let detected = pod_networks.iter().any(|network| network.addr().is_ipv4() == v4);
+    match &options.detector {
+        Detector::Unset => Masquerade::Never,
+        _ if detected => Masquerade::External,
+        _ => Masquerade::Always,
+    }
 }

@@ -1,4 +1,4 @@
-//! Kubernetes policy as a table: objects in, virtual services out.
+//! What tests/data/plan does not say: origins, ages, limits, and that nothing but the present counts.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -77,150 +77,6 @@ fn lines(plan: &Plan) -> Vec<String> {
             line
         })
         .collect()
-}
-
-#[test]
-fn table() {
-    let web = || service("web", "10.96.0.1", &["p:80/TCP"]);
-    const NONE: &str = "TCP 10.96.0.1:80 rr";
-    let cases: Vec<(&str, Vec<Value>, &[&str])> = vec![
-        ("EP-11: no slice: nothing to send to", vec![web()], &[NONE]),
-        (
-            "fixture 1",
-            vec![web(), slice("a", "web", &["p:8080/TCP"], &["10.1.0.2", "10.1.0.1"])],
-            &["TCP 10.96.0.1:80 rr 10.1.0.1:8080=1 10.1.0.2:8080=1"],
-        ),
-        (
-            "fixture 2, EP-4: slices map one name to different numbers",
-            vec![
-                web(),
-                slice("a", "web", &["p:8080/TCP"], &["10.1.0.1"]),
-                slice("b", "web", &["p:9090/TCP"], &["10.1.1.1"]),
-            ],
-            &["TCP 10.96.0.1:80 rr 10.1.0.1:8080=1 10.1.1.1:9090=1"],
-        ),
-        (
-            "fixture 3, SV-2: one number for two protocols",
-            vec![
-                service("dns", "10.96.0.10", &["dns:53/UDP", "dns-tcp:53/TCP", "metrics:9153/TCP"]),
-                slice("a", "dns", &["dns:5353/UDP", "dns-tcp:5354/TCP"], &["10.1.0.1"]),
-            ],
-            &["TCP 10.96.0.10:53 rr 10.1.0.1:5354=1", "UDP 10.96.0.10:53 rr 10.1.0.1:5353=1", "TCP 10.96.0.10:9153 rr"],
-        ),
-        ("EP-4: the protocol must match", vec![web(), slice("a", "web", &["p:8080/UDP"], &["10.1.0.1"])], &[NONE]),
-        ("EP-5: the name must match", vec![web(), slice("a", "web", &["q:8080/TCP"], &["10.1.0.1"])], &[NONE]),
-        ("EP-5: slice of another Service", vec![web(), slice("a", "wob", &["p:8080/TCP"], &["10.1.0.1"])], &[NONE]),
-        (
-            "SCTP",
-            vec![service("s", "10.96.0.1", &["p:80/SCTP"]), slice("a", "s", &["p:1/SCTP"], &["10.1.0.1"])],
-            &["SCTP 10.96.0.1:80 rr 10.1.0.1:1=1"],
-        ),
-        (
-            "SV-3: both families, each with its own endpoints",
-            vec![
-                with(
-                    with(web(), "/spec/clusterIPs", json!(["10.96.0.1", "fd00:96::1"])),
-                    "/spec/ipFamilies",
-                    json!(["IPv4", "IPv6"]),
-                ),
-                slice("a", "web", &["p:8080/TCP"], &["10.1.0.1"]),
-                slice("b", "web", &["p:8080/TCP"], &["fd00:1::1"]),
-            ],
-            &["TCP 10.96.0.1:80 rr 10.1.0.1:8080=1", "TCP [fd00:96::1]:80 rr [fd00:1::1]:8080=1"],
-        ),
-        (
-            "fixture 6: no clusterIP of that family",
-            vec![web(), slice("b", "web", &["p:8080/TCP"], &["fd00:1::1"])],
-            &[NONE],
-        ),
-        ("SV-1: ExternalName", vec![with(web(), "/spec/type", json!("ExternalName"))], &[]),
-        ("SV-1: headless", vec![with(web(), "/spec/clusterIP", json!("None"))], &[]),
-        ("SV-1: not allocated yet", vec![with(web(), "/spec/clusterIP", json!(""))], &[]),
-        ("SV-11: leading zeros", vec![with(web(), "/spec/clusterIP", json!("10.096.000.001"))], &[NONE]),
-        (
-            "SEL-3: ready ones only",
-            vec![
-                web(),
-                slice("a", "web", &["p:1/TCP"], &["10.1.0.1", "10.1.0.2{010}", "10.1.0.3{011}", "10.1.0.4{001}"]),
-            ],
-            &["TCP 10.96.0.1:80 rr 10.1.0.1:1=1"],
-        ),
-        (
-            "SEL-3: none ready: those that serve while they terminate",
-            vec![web(), slice("a", "web", &["p:1/TCP"], &["10.1.0.2{010}", "10.1.0.3{011}", "10.1.0.4{001}"])],
-            &["TCP 10.96.0.1:80 rr 10.1.0.3:1=1"],
-        ),
-        ("EP-14: never {0,1,0}", vec![web(), slice("a", "web", &["p:1/TCP"], &["10.1.0.2{010}"])], &[NONE]),
-        (
-            "EP-14: ready and terminating is ready",
-            vec![web(), slice("a", "web", &["p:1/TCP"], &["10.1.0.2{101}"])],
-            &["TCP 10.96.0.1:80 rr 10.1.0.2:1=1"],
-        ),
-        (
-            "trap 5: the one that does not terminate wins",
-            vec![
-                web(),
-                slice("a", "web", &["p:1/TCP"], &["10.1.0.5{110}"]),
-                slice("b", "web", &["p:1/TCP"], &["10.1.0.5{001}"]),
-            ],
-            &["TCP 10.96.0.1:80 rr 10.1.0.5:1=1"],
-        ),
-        (
-            "trap 5, other order",
-            vec![
-                web(),
-                slice("a", "web", &["p:1/TCP"], &["10.1.0.5{001}"]),
-                slice("b", "web", &["p:1/TCP"], &["10.1.0.5{110}"]),
-            ],
-            &["TCP 10.96.0.1:80 rr 10.1.0.5:1=1"],
-        ),
-        (
-            "trap 5, in one slice",
-            vec![web(), slice("a", "web", &["p:1/TCP"], &["10.1.0.5{110}", "10.1.0.5{011}"])],
-            &["TCP 10.96.0.1:80 rr 10.1.0.5:1=1"],
-        ),
-        (
-            "an endpoint that moves between slices is there once",
-            vec![web(), slice("a", "web", &["p:1/TCP"], &["10.1.0.5"]), slice("b", "web", &["p:1/TCP"], &["10.1.0.5"])],
-            &["TCP 10.96.0.1:80 rr 10.1.0.5:1=1"],
-        ),
-        (
-            "scheduler and weights",
-            vec![
-                with(
-                    web(),
-                    "/metadata/annotations",
-                    json!({"bpvs.io/scheduler": "wrr", "bpvs.io/weights": "pod-a=5, zone/z=3, node/n=2, pod-d=0"}),
-                ),
-                with(
-                    annotated(
-                        slice("a", "web", &["p:1/TCP"], &["10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5"]),
-                        "bpvs.io/weight",
-                        "9",
-                    ),
-                    "/endpoints",
-                    json!([
-                        {"addresses": ["10.1.0.1"], "targetRef": {"name": "pod-a"}, "nodeName": "n", "zone": "z"},
-                        {"addresses": ["10.1.0.2"], "targetRef": {"name": "pod-b"}, "nodeName": "n", "zone": "z"},
-                        {"addresses": ["10.1.0.3"], "targetRef": {"name": "pod-c"}, "nodeName": "m", "zone": "z"},
-                        {"addresses": ["10.1.0.4"], "targetRef": {"name": "pod-d"}, "zone": "z"},
-                        {"addresses": ["10.1.0.5"]},
-                    ]),
-                ),
-                slice("b", "web", &["p:1/TCP"], &["10.1.0.6"]),
-            ],
-            &["TCP 10.96.0.1:80 wrr 10.1.0.1:1=5 10.1.0.2:1=2 10.1.0.3:1=3 10.1.0.4:1=0 10.1.0.5:1=9 10.1.0.6:1=1"],
-        ),
-    ];
-    for (what, objects, expected) in cases {
-        let plan = planned(&objects);
-        let mut expected: Vec<String> = expected.iter().map(|line| (*line).to_owned()).collect();
-        let mut found = lines(&plan);
-        expected.sort();
-        found.sort();
-        assert_eq!(found, expected, "{what}");
-        assert_eq!(plan.problems, [], "{what}");
-    }
 }
 
 #[test]
@@ -361,8 +217,8 @@ proptest! {
     ) {
         let objects = [
             service("a", "10.96.0.1", &["p:80/TCP", "q:53/UDP"]),
-            service("b", "10.96.0.1", &["p:80/TCP"]),
-            annotated(service("c", "10.96.0.3", &["p:80/TCP"]), "bpvs.io/weights", "node/n=3"),
+            with(service("b", "10.96.0.1", &["p:80/TCP"]), "/spec/externalIPs", json!(["198.51.100.9"])),
+            annotated(with(service("c", "10.96.0.3", &["p:80/TCP"]), "/spec/externalIPs", json!(["198.51.100.9"])), "bpvs.io/weights", "node/n=3"),
             slice("a-1", "a", &["p:1/TCP", "q:2/UDP"], &["10.1.0.1{110}", "10.1.0.2{011}"]),
             annotated(slice("a-2", "a", &["p:1/TCP"], &["10.1.0.1{010}", "10.1.0.3"]), "bpvs.io/weight", "4"),
             annotated(slice("a-3", "a", &["p:1/TCP"], &["10.1.0.1", "10.1.0.4{101}"]), "bpvs.io/weight", "5"),

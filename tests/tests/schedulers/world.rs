@@ -163,14 +163,11 @@ impl World {
         for (number, service) in self.services.iter().enumerate().filter(|(number, _)| Some(*number) != without) {
             let destination =
                 |(&server, &weight): (&u32, &i32)| DesiredDestination::new(self.server(server), SERVER_PORT, weight);
+            let destinations = service.servers.iter().map(destination).collect();
             let desired = DesiredService {
-                origin: format!("test/{number}"),
-                scheduler: service.choice.scheduler,
                 hash_port: service.choice.port,
                 hash_fallback: service.choice.fallback,
-                persistence: None,
-                one_packet: false,
-                destinations: service.servers.iter().map(destination).collect(),
+                ..DesiredService::new(format!("test/{number}"), service.choice.scheduler, destinations)
             };
             plan.services.insert(service.frontend, desired);
         }

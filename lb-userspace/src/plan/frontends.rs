@@ -1,0 +1,206 @@
+//! The frontends that a Service states, and the virtual service behind each.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use super::access::cluster_masquerade;
+use super::selection::Candidates;
+use super::{Access, Defaults, DesiredDestination, DesiredService, Frontend, Masquerade, Node, Problem, Scope};
+use crate::model::{EndpointSlice, SchedulerFlags, Service, ServicePort, TrafficPolicy};
+
+/// What the virtual services of all Services depend on.
+pub(super) struct Site<'a> {
+    pub(super) node: &'a Node,
+    pub(super) defaults: &'a Defaults,
+    pub(super) pod_networks: &'a BTreeSet<IpNet>,
+}
+
+/// A frontend that a Service states.
+pub(super) struct Claim {
+    /// Where it is stated, and the value there.
+    pub(super) field: String,
+    pub(super) value: String,
+    /// The virtual service of the frontend, and the one for external clients, if they have their own. They are programmed
+    /// both or not at all.
+    pub(super) services: Vec<(Frontend, DesiredService)>,
+}
+
+impl Claim {
+    pub(super) fn frontend(&self) -> Frontend {
+        self.services[0].0
+    }
+
+    pub(super) fn origin(&self) -> &str {
+        &self.services[0].1.origin
+    }
+}
+
+/// All frontends of a Service. One without cluster address of a family does not exist for that family, whatever else it
+/// states (SV-1, SV-3).
+pub(super) fn claims(
+    service: &Service,
+    slices: &[&EndpointSlice],
+    site: &Site<'_>,
+    problems: &mut Vec<Problem>,
+) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for (index, port) in service.ports.iter().enumerate() {
+        for &address in &service.addresses {
+            let mut claimed = Claimed::new(service, port, address, slices, site, problems);
+            claimed.cluster_address(index);
+            claimed.external_addresses();
+            claimed.node_port(index);
+            claims.append(&mut claimed.claims);
+        }
+    }
+    claims
+}
+
+/// The frontends of one port for one family.
+struct Claimed<'a> {
+    service: &'a Service,
+    port: &'a ServicePort,
+    address: IpAddr,
+    site: &'a Site<'a>,
+    /// The destinations of the whole cluster.
+    cluster: Vec<DesiredDestination>,
+    /// Those on this node, where a policy asks for them.
+    local: Vec<DesiredDestination>,
+    claims: Vec<Claim>,
+}
+
+impl<'a> Claimed<'a> {
+    fn new(
+        service: &'a Service,
+        port: &'a ServicePort,
+        address: IpAddr,
+        slices: &[&'a EndpointSlice],
+        site: &'a Site<'a>,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
+        let candidates = Candidates::of(service, port, address.is_ipv4(), slices);
+        let exposure = &service.exposure;
+        let uses_local = exposure.internal_policy == TrafficPolicy::Local || exposure.is_external_local();
+        let frontend = Frontend::new(address, port.port, port.protocol);
+        let limit = site.defaults.max_destinations_per_service;
+        let mut limited = |what: &str, mut destinations: Vec<DesiredDestination>| {
+            if destinations.len() > limit {
+                let message = format!(
+                    "destinations of {frontend}{what}: the first {limit} are used, a service can have no more \
+                     (max_destinations_per_service)"
+                );
+                let count = destinations.len().to_string();
+                problems.push(super::problem(service, "endpoints".to_owned(), count, message));
+                destinations.truncate(limit);
+            }
+            destinations
+        };
+        Self {
+            service,
+            port,
+            address,
+            site,
+            cluster: limited("", candidates.cluster(site.node)),
+            local: if uses_local { limited(" on this node", candidates.local(site.node)) } else { Vec::new() },
+            claims: Vec::new(),
+        }
+    }
+
+    fn v4(&self) -> bool {
+        self.address.is_ipv4()
+    }
+
+    /// The cluster address, where only the internal policy counts (SEL-6, SEL-8).
+    fn cluster_address(&mut self, index: usize) {
+        let local = self.service.exposure.internal_policy == TrafficPolicy::Local;
+        let options = &self.site.defaults.options;
+        let access = Access {
+            masquerade: cluster_masquerade(self.site.pod_networks, options, self.v4()),
+            silent: local && self.is_elsewhere(),
+            ..Access::default()
+        };
+        let frontend = Frontend::new(self.address, self.port.port, self.port.protocol);
+        let destinations = if local { &self.local } else { &self.cluster };
+        let services = vec![(frontend, self.desired(destinations, access))];
+        self.claims.push(Claim { field: format!("spec.ports[{index}]"), value: self.port.port.to_string(), services });
+    }
+
+    /// Addresses of load balancers, which alone obey the source ranges (SR-1), and `externalIPs`.
+    fn external_addresses(&mut self) {
+        let (service, v4) = (self.service, self.v4());
+        let of_family = |addresses: &'a [IpAddr]| addresses.iter().copied().filter(move |a| a.is_ipv4() == v4);
+        for address in of_family(&service.exposure.load_balancer_addresses) {
+            let sources = service.exposure.sources(v4);
+            self.external("status.loadBalancer.ingress", address.to_string(), address, self.port.port, sources);
+        }
+        if self.site.defaults.options.external_addresses {
+            for address in of_family(&service.exposure.external_addresses) {
+                self.external("spec.externalIPs", address.to_string(), address, self.port.port, BTreeSet::new());
+            }
+        }
+    }
+
+    /// The port of each of the node's addresses, once for all of them.
+    fn node_port(&mut self, index: usize) {
+        let Some(port) = self.port.node_port.filter(|_| self.site.defaults.options.node_ports) else { return };
+        let any = if self.v4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+        self.external(&format!("spec.ports[{index}].nodePort"), port.to_string(), any, port, BTreeSet::new());
+    }
+
+    /// A frontend for traffic from outside, where only the external policy counts (SEL-7, SEL-8). Under `Cluster` every
+    /// client comes from the node's address, so that replies of other nodes' servers come back through it. Under `Local`
+    /// external clients keep theirs, and reach the servers of this node; the cluster's own clients reach all (section 7).
+    fn external(&mut self, field: &str, value: String, address: IpAddr, port: u16, sources: BTreeSet<IpNet>) {
+        let (own, external) = match address.is_unspecified() {
+            true => (Scope::NodePort, Scope::ExternalNodePort),
+            false => (Scope::Address, Scope::External),
+        };
+        let of_scope = |scope| Frontend { scope, ..Frontend::new(address, port, self.port.protocol) };
+        let split = self.service.exposure.is_external_local();
+        // An address may stand in several fields of a Service: the first one holds, and restricts it the most.
+        if self.claims.iter().any(|claim| claim.frontend() == of_scope(own)) {
+            return;
+        }
+        let masquerade = if split { Masquerade::Never } else { Masquerade::Always };
+        let access = Access { masquerade, split, silent: false, sources: sources.clone() };
+        let mut services = vec![(of_scope(own), self.desired(&self.cluster, access))];
+        if split {
+            let silent = self.is_elsewhere();
+            let access = Access { masquerade: Masquerade::Never, split: false, silent, sources };
+            services.push((of_scope(external), self.desired(&self.local, access)));
+        }
+        self.claims.push(Claim { field: field.to_owned(), value, services });
+    }
+
+    /// True if there are endpoints, and none of them here (NE-4).
+    fn is_elsewhere(&self) -> bool {
+        self.local.is_empty() && !self.cluster.is_empty()
+    }
+
+    fn desired(&self, destinations: &[DesiredDestination], access: Access) -> DesiredService {
+        let service = self.service;
+        let scheduler = service.scheduler.unwrap_or(self.site.defaults.scheduler);
+        let flags = if service.flags.belong_to(scheduler) { service.flags } else { SchedulerFlags::default() };
+        DesiredService {
+            origin: origin(service, self.port),
+            scheduler,
+            hash_port: flags.hash_port,
+            hash_fallback: flags.hash_fallback,
+            persistence: service.affinity.persistence(self.v4()),
+            one_packet: service.affinity.one_packet(self.port.protocol),
+            destinations: destinations.to_vec(),
+            access,
+        }
+    }
+}
+
+/// A port of a Service, for messages.
+fn origin(service: &Service, port: &ServicePort) -> String {
+    let Service { namespace, name, .. } = service;
+    match port.name.as_str() {
+        "" => format!("{namespace}/{name}:{}", port.port),
+        port => format!("{namespace}/{name}:{port}"),
+    }
+}

@@ -1,0 +1,91 @@
+//! What the command line says of all services.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use lb_common::layout::MAX_DESTINATIONS_PER_SERVICE;
+use lb_common::scheduler::Scheduler;
+
+/// What holds where nothing else is stated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// Scheduler of services that state none. `rr`, as kube-proxy's ipvs mode has it.
+    pub scheduler: Scheduler,
+    /// Most virtual services.
+    pub max_services: usize,
+    /// Most destinations of one virtual service.
+    pub max_destinations_per_service: usize,
+    /// How Services of Kubernetes are served.
+    pub options: Options,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            scheduler: Scheduler::RoundRobin,
+            max_services: 65_536,
+            max_destinations_per_service: MAX_DESTINATIONS_PER_SERVICE as usize,
+            options: Options::default(),
+        }
+    }
+}
+
+/// How Services of Kubernetes are served on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Which clients are pods of the cluster.
+    pub detector: Detector,
+    /// All clients of cluster addresses come from the node's address (`masqueradeAll`, MQ-3).
+    pub masquerade_all: bool,
+    /// Whether node ports are served.
+    pub node_ports: bool,
+    /// On which of [`Self::addresses`] (`nodePortAddresses`, NP-1).
+    pub node_port_addresses: NodePortAddresses,
+    /// The addresses of the node's interfaces, in any order, except that of each family the first is what stands for the
+    /// node where its [object](super::Node::addresses) does not say.
+    pub addresses: Vec<IpAddr>,
+    /// Whether `externalIPs` are served (the feature gate `AllowServiceExternalIPs`, SV-5).
+    pub external_addresses: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            detector: Detector::Unset,
+            masquerade_all: false,
+            node_ports: true,
+            node_port_addresses: NodePortAddresses::default(),
+            addresses: Vec::new(),
+            external_addresses: true,
+        }
+    }
+}
+
+/// How a client is known to be a pod of the cluster (`detectLocalMode`, MQ-7).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Detector {
+    /// Nobody asked for it. Clients of cluster addresses keep theirs, whoever they are: the replies come back through
+    /// this node, as they do to a load balancer in front of its servers.
+    #[default]
+    Unset,
+    /// By these networks, the first of each family (`ClusterCIDR`). A family that has none has no detector: nobody is
+    /// known to be a pod (MQ-2).
+    ClusterNetworks(Vec<IpNet>),
+    /// By the networks that the node's object states, likewise (`NodeCIDR`).
+    NodeNetworks,
+}
+
+/// On which addresses of the node its node ports are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// Those in these networks; for a family that has none here, all.
+    Networks(Vec<IpNet>),
+    /// Those that stand for the node in the cluster, one of each family (`primary`).
+    Primary,
+}
+
+impl Default for NodePortAddresses {
+    fn default() -> Self {
+        Self::Networks(Vec::new())
+    }
+}
