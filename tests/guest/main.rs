@@ -4,9 +4,11 @@
 //! Each step that is over prints a line, `step <name> <ok|wrong> <what was found>`; the first line, `steps <names>`, says
 //! which there are. The first wrong step is the last: those after it need what it did.
 //!
-//! `bpvs-guest ipvs SCHEDULER,...` asks the same of the kernel's IPVS, in the same form, for `cargo xtask oracle`.
+//! `bpvs-guest ipvs SCHEDULER,...` asks the same of the kernel's IPVS, and `bpvs-guest ipvsadm SCHEDULER,...` whether bpvs
+//! prints and reads what `ipvsadm` does, in the same form, for `cargo xtask oracle`.
 
 mod ipvs;
+mod ipvsadm;
 mod load;
 mod serve;
 mod world;
@@ -42,6 +44,8 @@ const STEPS: [(&str, Step); 10] = [
 
 /// Before the steps of the mode `ipvs`.
 const OPEN: &str = "open";
+/// Before the steps of the mode `ipvsadm`.
+const DIRECTORS: &str = "directors";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -49,8 +53,9 @@ fn main() -> ExitCode {
     let done = cleanup::on_signals().and_then(|()| match arguments.as_slice() {
         [] => run(),
         ["ipvs", names] => run_ipvs(names),
+        ["ipvsadm", names] => run_ipvsadm(names),
         _ => {
-            eprintln!("usage: bpvs-guest [ipvs SCHEDULER,...]");
+            eprintln!("usage: bpvs-guest [ipvs|ipvsadm SCHEDULER,...]");
             bail!("wrong arguments")
         }
     });
@@ -81,6 +86,14 @@ fn run_ipvs(names: &str) -> Result<()> {
     };
     let (mut bench, _) = report(OPEN, open(), |(_, found)| found.clone())?;
     ipvs::STEPS.iter().try_for_each(|(name, step)| report(name, step(&mut bench), String::clone).map(drop))
+}
+
+fn run_ipvsadm(names: &str) -> Result<()> {
+    announce(DIRECTORS, &ipvsadm::STEPS);
+    let networks = ipvsadm::Networks::new();
+    let networks = report(DIRECTORS, networks, |_| "a network each".to_owned())?;
+    let mut bench = ipvsadm::Bench::new(&networks, names)?;
+    ipvsadm::STEPS.iter().try_for_each(|(name, step)| report(name, step(&mut bench), String::clone).map(drop))
 }
 
 /// Prints the line of a step.

@@ -182,7 +182,7 @@ fn boot<'a>(options: &Options, share: Share<'a>, programs: &image::Programs, fol
     let of_schedulers: Vec<String> = all.iter().map(|scheduler| schedulers::module(*scheduler)).collect();
     let names: Vec<&str> = MODULES.into_iter().chain(of_schedulers.iter().map(String::as_str)).collect();
     let modules = kernel.modules()?.in_order(&names)?;
-    let bytes = image::initramfs(programs, &modules, &script(options, &all, &share.schedulers))?;
+    let bytes = image::initramfs(programs, &modules, &script(options, &all, &share))?;
     fs::write(&initramfs, bytes).with_context(|| format!("cannot write {}", initramfs.display()))?;
     let limit = Duration::from_secs(options.timeout);
     let guest = Guest { kernel: &kernel.image(), initramfs: &initramfs, console, clock: options.clock, limit };
@@ -195,14 +195,17 @@ fn boot<'a>(options: &Options, share: Share<'a>, programs: &image::Programs, fol
     Ok(Outcome { share, heard, ended })
 }
 
-/// What a guest does: it shows that IPVS can be told and asked, and then compares.
-fn script(options: &Options, all: &[Scheduler], asked: &[Scheduler]) -> String {
-    let (all, asked) = (schedulers::names(all), schedulers::names(asked));
+/// What a guest does: it shows that IPVS can be told and asked, compares what `ipvsadm` and `bpvs` print, which in further
+/// guests of the kernel would be the same, and then what IPVS and bpvs decide.
+fn script(options: &Options, all: &[Scheduler], share: &Share<'_>) -> String {
+    let (all, asked) = (schedulers::names(all), schedulers::names(&share.schedulers));
+    let printed = if share.number == 0 { format!("bpvs-guest ipvsadm {all} || exit\n") } else { String::new() };
     let record = if options.record { " --record" } else { "" };
     let more: String = options.more.iter().map(|argument| format!(" {}", quoted(argument))).collect();
     let (cases, seed) = (options.cases, options.seed);
     format!(
-        "bpvs-guest ipvs {all} || exit\nbpvs-oracle --schedulers {asked} --cases {cases} --seed {seed}{record}{more}\n"
+        "bpvs-guest ipvs {all} || exit\n{printed}\
+         bpvs-oracle --schedulers {asked} --cases {cases} --seed {seed}{record}{more}\n"
     )
 }
 

@@ -2,10 +2,10 @@
 //! read and parse these.
 
 use std::fmt::Write;
-use std::net::{IpAddr, SocketAddr};
 
+use super::address::endpoint;
 use super::number::{exact, large};
-use super::save::netmask;
+use super::save::{netmask, place};
 use crate::model::Scope;
 use crate::view::services::{Counters, DestinationRow, ServiceRow};
 
@@ -66,7 +66,7 @@ pub fn services(rows: &[ServiceRow], size: Option<u32>, style: Style) -> String 
 fn service(out: &mut String, row: &ServiceRow, style: Style) {
     let name = match row.scope {
         Scope::Mark(mark) => format!("FWM  {mark}{}", if row.address.is_ipv6() { " IPv6" } else { "" }),
-        _ => format!("{:<4} {}", row.protocol, row.place()),
+        _ => format!("{:<4} {}", row.protocol, place(row)),
     };
     if matches!(style.columns, Columns::Totals | Columns::Rates) {
         out.push_str(&format!("{name:<33}"));
@@ -116,13 +116,9 @@ fn traffic(out: &mut String, counters: &Counters, in_full: bool) {
     out.push('\n');
 }
 
-fn endpoint(address: IpAddr, port: u16) -> String {
-    SocketAddr::new(address, port).to_string()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{scoped_rows, service_rows};
+    use super::super::testing::{compatible_rows, scoped_rows, service_rows};
     use super::*;
 
     fn shown(rows: &[ServiceRow], columns: Columns) -> String {
@@ -147,6 +143,15 @@ mod tests {
             services(&service_rows(), Some(4096), Style { columns: Columns::Connections, exact: false }),
             expected
         );
+    }
+
+    #[test]
+    fn addresses_have_the_form_of_ipvsadm() {
+        let expected = "Prot LocalAddress:Port Scheduler Flags\n\
+                        \x20 -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n\
+                        UDP  [::0.1.0.2]:53 rr\n\
+                        \x20 -> [::10.1.0.1]:8080            Masq    1      0          0         \n";
+        assert_eq!(shown(&compatible_rows(), Columns::Connections), expected);
     }
 
     #[test]

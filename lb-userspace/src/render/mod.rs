@@ -1,5 +1,6 @@
 //! Rows -> text or JSON. Knows nothing of maps.
 
+mod address;
 pub mod json;
 pub mod list;
 pub mod number;

@@ -1,8 +1,9 @@
 //! `bpvs save`: rules as `ipvsadm -S -n` writes them, which `bpvs run --ipvs-rules` and `ipvsadm -R` read.
 
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 
+use super::address::endpoint;
 use crate::model::{Persistence, Scope, Thresholds};
 use crate::view::services::ServiceRow;
 
@@ -27,7 +28,7 @@ pub fn rules(rows: &[ServiceRow]) -> String {
         }
         out.push('\n');
         for server in &row.destinations {
-            let address = SocketAddr::new(server.address, server.port);
+            let address = endpoint(server.address, server.port);
             out.push_str(&format!("-a {service} -r {address} -m -w {}", server.weight));
             let Thresholds { upper, lower } = server.thresholds;
             for (option, threshold) in [("-x", upper), ("-y", lower)] {
@@ -51,7 +52,12 @@ fn service(row: &ServiceRow) -> String {
         "UDP" => "-u",
         _ => "--sctp-service",
     };
-    format!("{option} {}", row.place())
+    format!("{option} {}", place(row))
+}
+
+/// Where a service is reached: an address and a port, or what ipvsadm has no word for.
+pub(super) fn place(row: &ServiceRow) -> String {
+    if row.scope == Scope::Address { endpoint(row.address, row.port) } else { row.place() }
 }
 
 /// The netmask of persistence as `ipvsadm` writes it; none if every address is for itself.
@@ -69,7 +75,7 @@ pub(super) fn netmask(persistence: &Persistence, address: IpAddr) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{scoped_rows, service_rows};
+    use super::super::testing::{compatible_rows, scoped_rows, service_rows};
     use super::*;
     use crate::source::rules::RulesFile;
 
@@ -82,6 +88,12 @@ mod tests {
                         -a -u [fd00:10:96::a]:53 -r [fd00:10:244:1234:5678:9abc:def0:1]:8080 -m -w 1\n\
                         -A --sctp-service 10.96.0.9:9999 -s wlc\n";
         assert_eq!(rules(&service_rows()), expected);
+    }
+
+    #[test]
+    fn addresses_have_the_form_of_ipvsadm() {
+        let expected = "-A -u [::0.1.0.2]:53 -s rr\n-a -u [::0.1.0.2]:53 -r [::10.1.0.1]:8080 -m -w 1\n";
+        assert_eq!(rules(&compatible_rows()), expected);
     }
 
     #[test]
@@ -98,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_as_what_it_was() {
-        let rows: Vec<_> = service_rows().into_iter().chain(scoped_rows()).collect();
+        let rows: Vec<_> = [service_rows(), compatible_rows(), scoped_rows()].concat();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rules");
         std::fs::write(&file, rules(&rows)).unwrap();

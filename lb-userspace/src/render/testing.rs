@@ -72,6 +72,14 @@ pub(super) fn service_rows() -> Vec<ServiceRow> {
     ]
 }
 
+/// A service with a server, both at addresses whose last 32 bits alone are not 0.
+pub(super) fn compatible_rows() -> Vec<ServiceRow> {
+    let [_, mut row, _] = <[ServiceRow; 3]>::try_from(service_rows()).unwrap();
+    row.address = "::1:2".parse().unwrap();
+    row.destinations = vec![destination("::a01:1", 1, 0, Counters::default())];
+    vec![row]
+}
+
 pub(super) fn connection_rows() -> Vec<ConnectionRow> {
     vec![
         ConnectionRow {

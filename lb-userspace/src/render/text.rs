@@ -5,6 +5,7 @@ use std::fmt::Write;
 use lb_common::layout::Settings;
 use lb_common::tcp::State;
 
+use super::address::endpoint;
 use super::number::bytes;
 use crate::kernel::probe::Probe;
 use crate::model::Rules;
@@ -20,12 +21,14 @@ pub fn connections(rows: &[ConnectionRow]) -> String {
         let expires =
             row.expires_seconds.map_or_else(|| "-".to_owned(), |left| format!("{:02}:{:02}", left / 60, left % 60));
         let source = match row.source {
-            Client::Address(address) => address.to_string(),
+            Client::Address(address) => endpoint(address.ip(), address.port()),
             Client::Socket(cookie) => format!("socket#{cookie}"),
         };
+        let [to, destination] =
+            [row.virtual_address, row.destination].map(|address| endpoint(address.ip(), address.port()));
         out.push_str(&format!(
-            "{:<3} {expires:<6} {:<11} {source:<18} {:<18} {}\n",
-            row.protocol, row.state, row.virtual_address, row.destination
+            "{:<3} {expires:<6} {:<11} {source:<18} {to:<18} {destination}\n",
+            row.protocol, row.state
         ));
     }
     out
@@ -99,6 +102,15 @@ mod tests {
                         TCP 14:57  ESTABLISHED 10.1.2.3:1006      10.96.0.1:80       192.168.60.1:8080\n\
                         UDP -      UDP         socket#77          [fd00::1]:53       [fd00::2]:5353\n";
         assert_eq!(connections(&connection_rows()), expected);
+    }
+
+    #[test]
+    fn addresses_have_the_form_of_ipvsadm() {
+        let mut row = connection_rows().remove(0);
+        row.source = Client::Address("[::a01:203]:1006".parse().unwrap());
+        (row.virtual_address, row.destination) = ("[::1:2]:80".parse().unwrap(), "[::a01:1]:8080".parse().unwrap());
+        let expected = "TCP 14:57  ESTABLISHED [::10.1.2.3]:1006  [::0.1.0.2]:80     [::10.1.0.1]:8080";
+        assert_eq!(connections(&[row]).lines().last(), Some(expected));
     }
 
     #[test]

@@ -79,7 +79,8 @@ fn packet_connections(tables: &impl Tables, now: Duration) -> Result<Vec<Connect
 }
 
 /// Persistence templates, as IPVS has them among its connections: from a client's network and port 0. A service by mark
-/// has its mark for an address, and no protocol.
+/// has its mark for an address, and no protocol. Where every port is served, by mark or by address, the server's is 0
+/// (`ip_vs_sched_persist`). A template names its server only, whose record stays as long as it does.
 fn templates(tables: &impl Tables, now: Duration) -> Result<Vec<ConnectionRow>> {
     let templates = tables.connections()?.into_iter().filter(|(key, connection)| {
         key.kind == KEY_TEMPLATE && !ConnectionState(connection.state).has(ConnectionState::CLOSING)
@@ -98,6 +99,12 @@ fn templates(tables: &impl Tables, now: Duration) -> Result<Vec<ConnectionRow>> 
         } else {
             socket(key.destination, key.destination_port)
         };
+        let server = tables.destination(template.server)?;
+        if server.service != template.service {
+            // Freed since the template was read, which went before.
+            continue;
+        }
+        let server_port = if key.destination_port == Port(0) { Port(0) } else { server.port };
         let state = ConnectionState(template.state);
         rows.push(ConnectionRow {
             protocol: if marked { "IP" } else { protocol_name(key.protocol) },
@@ -105,7 +112,7 @@ fn templates(tables: &impl Tables, now: Duration) -> Result<Vec<ConnectionRow>> 
             state: if state.has(ConnectionState::ASSURED) { "ASSURED" } else { "NONE" },
             source: Client::Address(socket(key.source, Port(0))),
             virtual_address,
-            destination: socket(template.destination, template.destination_port),
+            destination: socket(server.address, server_port),
             inactive: false,
         });
     }
@@ -270,10 +277,11 @@ mod tests {
         let mark6 = Frontend { address: Ipv6Addr::UNSPECIFIED.into(), ..mark };
         let web = Frontend::new([10, 96, 0, 1].into(), 80, Protocol::Tcp);
         for frontend in [&web, &mark, &mark6] {
-            memory.add(frontend, Scheduler::RoundRobin, &[("192.168.60.1", 1)]);
+            let server = if frontend.address.is_ipv6() { "fd01::1" } else { "192.168.60.1" };
+            memory.add(frontend, Scheduler::RoundRobin, &[(server, 1)]);
         }
-        let mut add = |client: &str, frontend: (&str, u16), protocol, service, server: &str, state| {
-            let (server, server_port) = address(server);
+        // As the programs make them: with a server and no address.
+        let mut add = |client: &str, frontend: (&str, u16), protocol, service, state| {
             let key = ConnectionKey {
                 source: client.parse::<IpAddr>().unwrap().into(),
                 destination: frontend.0.parse::<IpAddr>().unwrap().into(),
@@ -284,8 +292,6 @@ mod tests {
                 pad: [0; 2],
             };
             let template = Connection {
-                destination: server,
-                destination_port: server_port,
                 server: service,
                 service,
                 state: state | ConnectionState::TEMPLATE,
@@ -295,21 +301,23 @@ mod tests {
             };
             memory.connections.push((key, template));
         };
-        add("10.1.2.0", ("10.96.0.1", 80), 6, 1, "192.168.60.1:8080", ConnectionState::ASSURED);
-        add("10.1.3.0", ("10.96.0.1", 80), 6, 1, "192.168.60.1:8080", ConnectionState::CLOSING);
-        add("10.1.2.3", ("0.0.0.2", 0), 0, 2, "192.168.60.1:0", 0);
-        add("fd00::1", ("::3", 0), 0, 3, "[fd01::1]:0", 0);
+        add("10.1.2.0", ("10.96.0.1", 80), 6, 1, ConnectionState::ASSURED);
+        add("10.1.3.0", ("10.96.0.1", 80), 6, 1, ConnectionState::CLOSING);
+        add("10.1.4.0", ("10.96.0.1", 0), 6, 1, 0);
+        add("10.1.2.3", ("0.0.0.2", 0), 0, 2, 0);
+        add("fd00::1", ("::3", 0), 0, 3, 0);
         let rows = connections(&memory, Duration::from_secs(101)).unwrap();
         let expected = "IPVS connection entries\n\
                         pro expire state       source             virtual            destination\n\
                         IP  05:59  NONE        10.1.2.3:0         0.0.1.44:0         192.168.60.1:0\n\
                         IP  05:59  NONE        [fd00::1]:0        [0:12c::]:0        [fd01::1]:0\n\
+                        TCP 05:59  NONE        10.1.4.0:0         10.96.0.1:0        192.168.60.1:0\n\
                         TCP 05:59  ASSURED     10.1.2.0:0         10.96.0.1:80       192.168.60.1:8080\n";
         assert_eq!(crate::render::text::connections(&rows), expected);
         let mut services = services::services(&memory, None).unwrap();
         services::count_persistent(&memory, &mut services).unwrap();
         let counts: Vec<_> = services.iter().map(|row| row.destinations[0].persistent_connections).collect();
-        assert_eq!(counts, [Some(1); 3]);
+        assert_eq!(counts, [Some(2), Some(1), Some(1)]);
     }
 
     #[test]

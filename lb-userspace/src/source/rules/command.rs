@@ -111,7 +111,7 @@ fn frontend(given: &[Given<'_>]) -> Result<Frontend, Wrong> {
         _ => Protocol::Tcp,
     };
     if option == Opt::Mark {
-        let mark = number::<u32>(value).filter(|mark| *mark != 0);
+        let mark = mark(value).filter(|mark| *mark != 0);
         let wrong = || Wrong::value(option, value, "a firewall mark must be a number from 1 to 4294967295");
         let address = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         return Ok(Frontend { scope: Scope::Mark(mark.ok_or_else(wrong)?), ..Frontend::new(address, 0, protocol) });
@@ -121,6 +121,14 @@ fn frontend(given: &[Given<'_>]) -> Result<Frontend, Wrong> {
     }
     let place = place::parse(value).map_err(|message| Wrong::value(option, value, message))?;
     Ok(Frontend { scope: place.scope, ..Frontend::new(place.address, place.port.unwrap_or(0), protocol) })
+}
+
+/// A firewall mark. `ipvsadm -S` writes those from 2147483648 on as negative numbers, which `ipvsadm -R` refuses.
+fn mark(text: &str) -> Option<u32> {
+    match text.strip_prefix('-') {
+        Some(digits) => number::<u32>(digits).filter(|lack| *lack <= 1 << 31).map(u32::wrapping_neg),
+        None => number(text),
+    }
 }
 
 const SERVICE_OPTIONS: [Opt; 6] =

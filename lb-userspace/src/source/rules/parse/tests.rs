@@ -54,7 +54,12 @@ fn what_ipvsadm_saves_is_read() {
          -A -f 1 -s lblc\n\
          -a -f 1 -r 10.1.0.1:0 -m -w 1\n\
          -A -f 4294967295 -6 -s mh -b mh-port\n\
-         -a -f 4294967295 -6 -r [fd01::1]:80 -m -w 2147483647\n",
+         -a -f 4294967295 -6 -r [fd01::1]:80 -m -w 2147483647\n\
+         -A -f -1 -s rr\n\
+         -a -f -1 -r 10.1.0.1:80 -m -w 1\n\
+         -A -f -2147483648 -6 -s rr\n\
+         -A -t [::0.1.0.2]:80 -s rr\n\
+         -a -t [::0.1.0.2]:80 -r [::10.1.0.1]:80 -m -w 1\n",
     );
     assert_eq!(problems(&parsed), [""; 0]);
     assert!(parsed.whole);
@@ -67,6 +72,9 @@ fn what_ipvsadm_saves_is_read() {
             "SCTP 10.0.0.1:9 wlc p10/24",
             "FWM 1 lblc; 10.1.0.1:0 w1",
             "FWM 4294967295 IPv6 mh hash-port; [fd01::1]:80 w2147483647",
+            "FWM 4294967295 rr; 10.1.0.1:80 w1",
+            "FWM 2147483648 IPv6 rr",
+            "TCP [::1:2]:80 rr; [::a01:1]:80 w1",
         ]
     );
     assert_eq!(parsed.services[1].origin.to_string(), "rules:4");
@@ -166,6 +174,10 @@ fn each_wrong_line_is_told_with_its_place_and_what_to_do() {
         ("-A -t 10.0.0.2:80 -6", "-6: is for firewall marks"),
         ("-A -f 0", "-f: \"0\": a firewall mark must be"),
         ("-A -f 0x10", "-f: \"0x10\": a firewall mark must be"),
+        ("-A -f 4294967296", "-f: \"4294967296\": a firewall mark must be"),
+        ("-A -f -2147483649", "-f: \"-2147483649\": a firewall mark must be"),
+        ("-A -f -0", "-f: \"-0\": a firewall mark must be"),
+        ("-A -f -+1", "-f: \"-+1\": a firewall mark must be"),
         ("-A -a -t 10.0.0.2:80", "-a: a line has one command, and there is -A already"),
         ("-t 10.0.0.2:80", "has no command"),
         ("-C -t 10.0.0.2:80", "-t: is no option of -C"),
