@@ -63,7 +63,8 @@ pub struct Agent {
 impl Agent {
     /// An agent with everything in place; nothing is programmed before every source has told all that it has.
     pub fn new(config: &Config, node: Node, programmer: Programmer, sources: Sources) -> Self {
-        let mut model = Model::new();
+        let (mut model, mut programmer) = (Model::new(), programmer);
+        programmer.set_addresses(node.addresses());
         for id in sources.ids {
             model.expect(id);
         }
@@ -174,6 +175,10 @@ impl Agent {
         }
         if let Err(error) = self.node.refresh_settings().await {
             errors.push(format!("{error:#}"));
+        }
+        // After an error the addresses are those of before: node ports stay (NP-6).
+        if self.programmer.set_addresses(self.node.addresses()) {
+            self.due = Some(sooner(self.due, Instant::now()));
         }
         self.node_rested = Instant::now() + LOOK_REST * begin.elapsed();
         if !errors.is_empty() {

@@ -34,6 +34,7 @@ use crate::kernel::interfaces::Selection;
 use crate::kernel::object::Loaded;
 use crate::kernel::pins::Pins;
 use crate::kernel::sizes::Sizes;
+use crate::plan::Options;
 
 /// Everything that `bpvs run` is told, checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +53,8 @@ pub struct Config {
     pub node_name: String,
     /// Scheduler of services that name none.
     pub scheduler: Scheduler,
+    /// How Services are served; the node's addresses are found out.
+    pub services: Options,
     /// Interfaces to attach to.
     pub selection: Selection,
     /// How.

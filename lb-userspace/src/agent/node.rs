@@ -1,5 +1,7 @@
 //! The node itself: its interfaces get the programs, its addresses stand in the settings.
 
+use std::net::IpAddr;
+
 use anyhow::{Context, Result, bail};
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapError};
@@ -34,6 +36,7 @@ pub struct Node {
     settings: Settings,
     timeouts: TimeoutChange,
     written: Option<Settings>,
+    addresses: Vec<IpAddr>,
     attached: Vec<Interface>,
     errors: Once,
 }
@@ -63,6 +66,7 @@ impl Node {
             settings,
             timeouts: config.timeouts,
             written: None,
+            addresses: Vec::new(),
             attached: Vec::new(),
             errors: Once::default(),
         })
@@ -72,6 +76,11 @@ impl Node {
     pub fn reconnect(&mut self) -> Result<()> {
         self.netlink = connect()?;
         Ok(())
+    }
+
+    /// The node's addresses, as they were found last; of each family the one that stands for the node comes first.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
     }
 
     /// Number of interfaces that have the programs.
@@ -86,6 +95,9 @@ impl Node {
         let own = |v6| interfaces::node_address(&addresses, &routes, v6);
         self.settings.node_v4 = own(false).map_or(Address::UNSPECIFIED, Address::from);
         self.settings.node_v6 = own(true).map_or(Address::UNSPECIFIED, Address::from);
+        // What stands for the node comes first of its family.
+        let first = [own(false), own(true)].into_iter().flatten();
+        self.addresses = first.chain(addresses.iter().map(|found| found.address)).collect();
         [self.settings.local_ports_first, self.settings.local_ports_last] = settings::local_ports();
         if self.written == Some(self.settings) {
             return Ok(());
@@ -98,7 +110,7 @@ impl Node {
             Settings { timeouts: if first { change.of(timeouts) } else { timeouts }, ..node }
         })?;
         self.written = Some(self.settings);
-        let name = |address: Option<std::net::IpAddr>| address.map_or_else(|| "none".to_owned(), |a| a.to_string());
+        let name = |address: Option<IpAddr>| address.map_or_else(|| "none".to_owned(), |a| a.to_string());
         info!("node addresses: IPv4 {}, IPv6 {}", name(own(false)), name(own(true)));
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Model -> plan -> writer, and what is logged of it.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -54,7 +55,7 @@ impl Programmer {
             scheduler: config.scheduler,
             max_services: limits.services as usize,
             max_destinations_per_service: limits.destinations_per_service as usize,
-            ..Defaults::default()
+            options: config.services.clone(),
         };
         let tables = Pinned::open(&config.pins)?;
         let restored = Restored::read(&tables)?;
@@ -72,6 +73,16 @@ impl Programmer {
             problems: ProblemLog::new(),
             errors: Once::default(),
         })
+    }
+
+    /// Takes the node's addresses as they are now. True if the plan may be another with them.
+    pub fn set_addresses(&mut self, addresses: &[IpAddr]) -> bool {
+        let known = &mut self.defaults.options.addresses;
+        let differ = known != addresses;
+        if differ {
+            *known = addresses.to_vec();
+        }
+        differ
     }
 
     /// What is inconsistent in the maps; the next sync heals it.

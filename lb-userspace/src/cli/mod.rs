@@ -1,5 +1,6 @@
 //! `bpvs`: arguments, and which part of the library answers them.
 
+mod cluster;
 mod observe;
 mod run;
 mod timeouts;

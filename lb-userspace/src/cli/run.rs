@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use lb_common::layout::{SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT, SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP};
 use lb_common::scheduler::Scheduler;
 
+use super::cluster::ClusterArgs;
 use super::values::{duration, pattern, scheduler, timeout};
 use super::{Output, PinArgs};
 use crate::agent::{self, Api, Config, TcHook, TimeoutChange};
@@ -61,6 +62,8 @@ pub struct RunArgs {
     udp_timeout: u32,
     #[command(flatten)]
     switches: SwitchArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Most virtual services
     #[arg(long, value_name = "N", default_value_t = Sizes::default().services)]
     max_services: u32,
@@ -210,6 +213,7 @@ fn config(args: RunArgs) -> Result<Config> {
         api,
         node_name: node_name(args.node_name)?,
         scheduler: args.scheduler,
+        services: args.cluster.options()?,
         selection: Selection { include: args.interfaces, exclude: args.exclude_interfaces },
         tc: match args.tc {
             TcArg::Auto => TcHook::Auto,

@@ -11,6 +11,7 @@ pub struct ServiceManifest {
     addresses: Vec<IpAddr>,
     ports: Vec<Port>,
     annotations: Vec<(String, String)>,
+    spec: Vec<String>,
     servers: Vec<Server>,
 }
 
@@ -19,6 +20,7 @@ struct Port {
     protocol: &'static str,
     port: u16,
     target: u16,
+    node_port: u16,
 }
 
 #[derive(Debug, Clone)]
@@ -26,18 +28,39 @@ struct Server {
     name: String,
     addresses: Vec<IpAddr>,
     weight: i32,
+    node: Option<String>,
 }
 
 impl ServiceManifest {
     /// A Service in namespace `demo` with one virtual address per family.
     pub fn new(name: &str, addresses: &[IpAddr]) -> Self {
         let (name, addresses) = (name.to_owned(), addresses.to_vec());
-        Self { name, addresses, ports: Vec::new(), annotations: Vec::new(), servers: Vec::new() }
+        Self { name, addresses, ports: Vec::new(), annotations: Vec::new(), spec: Vec::new(), servers: Vec::new() }
     }
 
     /// Adds a port; `protocol` is `TCP`, `UDP` or `SCTP`.
     pub fn port(mut self, protocol: &'static str, port: u16, target: u16) -> Self {
-        self.ports.push(Port { protocol, port, target });
+        self.ports.push(Port { protocol, port, target, node_port: 0 });
+        self
+    }
+
+    /// Adds a port that is a node port too.
+    pub fn node_port(mut self, protocol: &'static str, port: u16, target: u16, node_port: u16) -> Self {
+        self.ports.push(Port { protocol, port, target, node_port });
+        self
+    }
+
+    /// Adds a field of the Service's `spec`, as YAML on one line.
+    pub fn spec(mut self, line: &str) -> Self {
+        self.spec.push(line.to_owned());
+        self
+    }
+
+    /// Says on which node a server is.
+    pub fn on_node(mut self, number: u16, node: &str) -> Self {
+        for server in self.servers.iter_mut().filter(|server| server.name == format!("server-{number}")) {
+            server.node = Some(node.to_owned());
+        }
         self
     }
 
@@ -55,7 +78,7 @@ impl ServiceManifest {
 
     /// Adds a server, or replaces the one of this number in its place.
     pub fn server(mut self, number: u16, addresses: &[IpAddr], weight: i32) -> Self {
-        let server = Server { name: format!("server-{number}"), addresses: addresses.to_vec(), weight };
+        let server = Server { name: format!("server-{number}"), addresses: addresses.to_vec(), weight, node: None };
         match self.servers.iter_mut().find(|known| known.name == server.name) {
             Some(known) => *known = server,
             None => self.servers.push(server),
@@ -88,14 +111,19 @@ impl ServiceManifest {
         for (key, value) in &self.annotations {
             writeln!(out, "    {key}: \"{value}\"")?;
         }
-        writeln!(out, "spec:\n  type: ClusterIP\n  clusterIP: \"{}\"\n  clusterIPs:", self.addresses[0])?;
+        let kind = if self.ports.iter().any(|port| port.node_port != 0) { "NodePort" } else { "ClusterIP" };
+        writeln!(out, "spec:\n  type: {kind}\n  clusterIP: \"{}\"\n  clusterIPs:", self.addresses[0])?;
         self.addresses.iter().try_for_each(|address| writeln!(out, "  - \"{address}\""))?;
         writeln!(out, "  ipFamilies:")?;
         self.addresses.iter().try_for_each(|address| writeln!(out, "  - {}", family(address)))?;
         let policy = if self.addresses.len() > 1 { "RequireDualStack" } else { "SingleStack" };
+        self.spec.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
         writeln!(out, "  ipFamilyPolicy: {policy}\n  ports:")?;
-        for Port { protocol, port, target } in &self.ports {
+        for Port { protocol, port, target, node_port } in &self.ports {
             writeln!(out, "  - name: {}\n    port: {port}", port_name(protocol, *port))?;
+            if *node_port != 0 {
+                writeln!(out, "    nodePort: {node_port}")?;
+            }
             writeln!(out, "    protocol: {protocol}\n    targetPort: {target}")?;
         }
         self.addresses.iter().try_for_each(|address| self.slice(out, address))
@@ -106,7 +134,7 @@ impl ServiceManifest {
         writeln!(out, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:")?;
         writeln!(out, "  name: {}-{}\n  namespace: demo", self.name, family.to_lowercase())?;
         writeln!(out, "  labels:\n    kubernetes.io/service-name: {}\naddressType: {family}\nports:", self.name)?;
-        for Port { protocol, port, target } in &self.ports {
+        for Port { protocol, port, target, .. } in &self.ports {
             writeln!(out, "- name: {}\n  port: {target}\n  protocol: {protocol}", port_name(protocol, *port))?;
         }
         let of_family = |server: &Server| server.addresses.iter().find(|a| a.is_ipv4() == like.is_ipv4()).copied();
@@ -115,6 +143,9 @@ impl ServiceManifest {
         for (server, address) in servers {
             writeln!(out, "- addresses:\n  - \"{address}\"\n  conditions:\n    ready: true")?;
             writeln!(out, "    serving: true\n    terminating: false")?;
+            if let Some(node) = &server.node {
+                writeln!(out, "  nodeName: {node}")?;
+            }
             writeln!(out, "  targetRef:\n    kind: Pod\n    name: {}\n    namespace: demo", server.name)?;
         }
         Ok(())

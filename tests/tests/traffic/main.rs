@@ -5,6 +5,7 @@ mod errors;
 mod hairpin;
 mod identity;
 mod netfilter;
+mod node_ports;
 mod refused;
 mod schedulers;
 mod untouched;
