@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod cli;
 pub mod datapath;
+pub mod health;
 pub mod kernel;
 pub mod model;
 pub mod plan;

@@ -1,6 +1,7 @@
 //! The loop of the agent: one task that owns all state and does one thing at a time.
 
 use std::future::pending;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,7 @@ use super::once::Once;
 use super::sources::Sources;
 use super::sweep::Sweeper;
 use super::sync::{Outcome, Programmer};
+use crate::health::{Checks, Health, server};
 use crate::model::Model;
 use crate::source::Update;
 
@@ -46,9 +48,15 @@ pub struct Agent {
     updates: mpsc::Receiver<Update>,
     network: watch::Receiver<u64>,
     sweeper: Sweeper,
+    healthz: Option<SocketAddr>,
     sweep_interval: Duration,
     sweep_errors: Once,
     node_errors: Once,
+    health: Health,
+    checks: Checks,
+    check_errors: Once,
+    /// The node's object says whether the node is to get new load: none is without an API server.
+    node_name: Option<String>,
     ready: bool,
     /// When to program.
     due: Option<Instant>,
@@ -65,6 +73,8 @@ impl Agent {
     pub fn new(config: &Config, node: Node, programmer: Programmer, sources: Sources) -> Self {
         let (mut model, mut programmer) = (Model::new(), programmer);
         programmer.set_addresses(node.addresses());
+        let node_name = config.api.is_some().then(|| config.node_name.clone());
+        let health = Health::new(node_name.is_none());
         for id in sources.ids {
             model.expect(id);
         }
@@ -75,9 +85,14 @@ impl Agent {
             updates: sources.updates,
             network: super::watch::start(),
             sweeper: Sweeper::new(config.recount_interval),
+            healthz: config.healthz,
             sweep_interval: config.sweep_interval,
             sweep_errors: Once::default(),
             node_errors: Once::default(),
+            checks: Checks::new(health.clone()),
+            health,
+            check_errors: Once::default(),
+            node_name,
             ready: false,
             due: None,
             node_due: None,
@@ -90,6 +105,9 @@ impl Agent {
     pub async fn run(mut self) -> Result<()> {
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen to signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
+        if let Some(at) = self.healthz {
+            tokio::spawn(server::serve(at, self.health.clone()));
+        }
         let mut sweep = interval(self.sweep_interval);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut collect = interval(COLLECT);
@@ -114,7 +132,10 @@ impl Agent {
                     Ok(()) => self.look_at_node_in(NETWORK_DEBOUNCE),
                     Err(_) => bail!("the watch of the network interfaces has ended: restart the agent"),
                 },
-                _ = resync.tick() => self.look_at_node_in(Duration::ZERO),
+                _ = resync.tick() => {
+                    self.look_at_node_in(Duration::ZERO);
+                    self.listen_for_checks();
+                }
             }
         }
     }
@@ -131,6 +152,10 @@ impl Agent {
             self.model.change(update.source, update.change);
             next = self.updates.try_recv().ok();
         }
+        // Before the first lists are whole nothing can be programmed, and nothing is late.
+        if self.model.is_complete() {
+            self.health.queued(Instant::now());
+        }
         self.due = Some(sooner(self.due, Instant::now() + DEBOUNCE));
     }
 
@@ -140,6 +165,7 @@ impl Agent {
             return;
         }
         let outcome = block_in_place(|| self.programmer.sync(&self.model, Instant::now()));
+        self.tell_health(&outcome);
         if outcome.complete {
             self.retry = RETRY;
         } else {
@@ -149,6 +175,22 @@ impl Agent {
         if !self.ready {
             self.ready = true;
             self.tell_ready(&outcome);
+        }
+    }
+
+    fn tell_health(&mut self, outcome: &Outcome) {
+        if outcome.complete {
+            self.health.programmed();
+        }
+        if let Some(name) = &self.node_name {
+            self.health.set_eligible(self.model.node(name).is_eligible());
+        }
+        self.listen_for_checks();
+    }
+
+    fn listen_for_checks(&mut self) {
+        for error in self.check_errors.news(self.checks.sync(self.programmer.health_checks())) {
+            warn!("{error}");
         }
     }
 

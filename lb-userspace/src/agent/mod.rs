@@ -22,6 +22,7 @@ pub mod sweep;
 pub mod sync;
 pub mod watch;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub struct Config {
     pub node_name: String,
     /// Scheduler of services that name none.
     pub scheduler: Scheduler,
+    /// Where `/healthz` and `/livez` are answered; none: nowhere.
+    pub healthz: Option<SocketAddr>,
     /// How Services are served; the node's addresses are found out.
     pub services: Options,
     /// Interfaces to attach to.

@@ -1,5 +1,6 @@
 //! Model -> plan -> writer, and what is logged of it.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use super::restored::{self, Restored};
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
 use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
 use crate::model::{Model, ProblemLog};
-use crate::plan::{self, Defaults, Holders};
+use crate::plan::{self, Defaults, HealthCheck, Holders};
 use crate::view::pinned::Pinned;
 
 /// Brings the maps to what the model says.
@@ -25,6 +26,7 @@ pub struct Programmer {
     defaults: Defaults,
     /// Who had each frontend in the last plan.
     holders: Holders,
+    health_checks: BTreeMap<(String, String), HealthCheck>,
     problems: ProblemLog,
     errors: Once,
 }
@@ -70,9 +72,15 @@ impl Programmer {
             node_name: config.node_name.clone(),
             defaults,
             holders: Holders::new(),
+            health_checks: BTreeMap::new(),
             problems: ProblemLog::new(),
             errors: Once::default(),
         })
+    }
+
+    /// The `healthCheckNodePort`s of what was programmed last.
+    pub fn health_checks(&self) -> &BTreeMap<(String, String), HealthCheck> {
+        &self.health_checks
     }
 
     /// Takes the node's addresses as they are now. True if the plan may be another with them.
@@ -106,6 +114,7 @@ impl Programmer {
         let services = plan.services.len();
         let destinations = plan.services.values().map(|service| service.destinations.len()).sum();
         let result = self.writer.apply(&plan, now);
+        self.health_checks = plan.health_checks;
         let complete = result.is_ok();
         match result {
             Ok(summary) => {

@@ -1,5 +1,6 @@
 //! Arguments of `bpvs run` and `bpvs check`, checked and turned into the agent's configuration.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -64,6 +65,9 @@ pub struct RunArgs {
     switches: SwitchArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
+    /// Where /healthz and /livez are answered; empty: nowhere [default: 0.0.0.0:10256 with an API server, else nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    healthz_bind_address: Option<String>,
     /// Most virtual services
     #[arg(long, value_name = "N", default_value_t = Sizes::default().services)]
     max_services: u32,
@@ -205,6 +209,7 @@ fn config(args: RunArgs) -> Result<Config> {
             "no source: give --manifests PATH, --ipvs-rules FILE or --kubeconfig FILE (this is no pod of a cluster)"
         ),
     };
+    let healthz = healthz(args.healthz_bind_address.as_deref(), api.is_some())?;
     Ok(Config {
         pins: Pins::new(args.pins.pin_path),
         sizes,
@@ -214,6 +219,7 @@ fn config(args: RunArgs) -> Result<Config> {
         node_name: node_name(args.node_name)?,
         scheduler: args.scheduler,
         services: args.cluster.options()?,
+        healthz,
         selection: Selection { include: args.interfaces, exclude: args.exclude_interfaces },
         tc: match args.tc {
             TcArg::Auto => TcHook::Auto,
@@ -226,6 +232,23 @@ fn config(args: RunArgs) -> Result<Config> {
         recount_interval: args.recount_interval,
         timeouts: TimeoutChange { tcp: args.tcp_timeout, tcp_fin: args.tcp_fin_timeout, udp: args.udp_timeout },
         switches: args.switches.bits(),
+    })
+}
+
+/// Where kube-proxy answers.
+const HEALTHZ: &str = "0.0.0.0:10256";
+
+fn healthz(given: Option<&str>, api: bool) -> Result<Option<SocketAddr>> {
+    let text = match given.map(str::trim) {
+        None if api => HEALTHZ,
+        None | Some("") => return Ok(None),
+        Some(text) => text,
+    };
+    let address = text.parse().ok();
+    address.map(Some).with_context(|| {
+        format!(
+            "--healthz-bind-address {text}: must be an address and a port, such as {HEALTHZ} or [::1]:10256, or empty"
+        )
     })
 }
 
@@ -321,6 +344,18 @@ mod tests {
     fn the_node_is_named_by_either_flag() {
         let config = parse(&["--manifests", "x", "--hostname-override", " N1"]).unwrap();
         assert_eq!(config.node_name, "n1");
+    }
+
+    #[test]
+    fn health_is_told_where_there_is_a_cluster_or_where_it_is_asked_for() {
+        let at = |arguments: &[&str]| parse(arguments).map(|config| config.healthz);
+        assert_eq!(at(&["--manifests", "x"]), Ok(None));
+        assert_eq!(at(&["--kubeconfig", "x"]), Ok(Some("0.0.0.0:10256".parse().unwrap())));
+        assert_eq!(at(&["--kubeconfig", "x", "--healthz-bind-address", ""]), Ok(None));
+        let given = ["--manifests", "x", "--healthz-bind-address", "[::1]:99"];
+        assert_eq!(at(&given), Ok(Some("[::1]:99".parse().unwrap())));
+        let error = at(&["--manifests", "x", "--healthz-bind-address", "10256"]).unwrap_err();
+        assert!(error.contains("must be an address and a port"), "{error}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod bulk;
 mod errors;
 mod hairpin;
+mod health;
 mod identity;
 mod netfilter;
 mod node_ports;

@@ -1,0 +1,83 @@
+//! What is said, as kube-proxy says it: status codes, headers and JSON (HC-2 to HC-4, HZ-1 to HZ-5).
+
+use std::collections::BTreeMap;
+use std::time::{Instant, SystemTime};
+
+use axum::Json;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::status::{Health, Now};
+
+/// Both families are programmed together.
+const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
+/// How many endpoints there are, for load balancers that weigh nodes by it.
+const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Healthz {
+    last_updated: String,
+    current_time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_eligible: Option<bool>,
+    healthy: bool,
+    status: BTreeMap<&'static str, Family>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Family {
+    last_updated: String,
+    healthy: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Check<'a> {
+    service: Name<'a>,
+    local_endpoints: usize,
+    service_proxy_healthy: bool,
+}
+
+#[derive(Serialize)]
+struct Name<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+/// `/healthz`: well, and to get new load. `/livez`: well, so that a node that is to go is not restarted.
+pub(super) fn healthz(health: &Health, asks_for_node: bool) -> Response {
+    let Now { healthy, eligible, updated } = health.at(Instant::now());
+    let well = healthy && (eligible || !asks_for_node);
+    let (now, last) = (SystemTime::now(), updated.unwrap_or(SystemTime::UNIX_EPOCH));
+    let of_family = |family| updated.map(|at| (family, Family { last_updated: text(at), healthy }));
+    let body = Healthz {
+        // Older readers take it for the time of the answer.
+        last_updated: text(if well { now } else { last }),
+        current_time: text(now),
+        node_eligible: asks_for_node.then_some(eligible),
+        healthy,
+        status: FAMILIES.into_iter().filter_map(of_family).collect(),
+    };
+    (status(well), [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], Json(body)).into_response()
+}
+
+/// A Service's health check: 200 while this node has an endpoint for new connections, and the agent is well.
+pub(super) fn check(health: &Health, (namespace, name): (&str, &str), endpoints: usize) -> Response {
+    let healthy = health.at(Instant::now()).healthy;
+    let body = Check { service: Name { namespace, name }, local_endpoints: endpoints, service_proxy_healthy: healthy };
+    let headers = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()), (WEIGHT, endpoints.to_string())];
+    (status(healthy && endpoints > 0), headers, Json(body)).into_response()
+}
+
+fn status(well: bool) -> StatusCode {
+    if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+/// RFC 3339.
+fn text(time: SystemTime) -> String {
+    Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}

@@ -1,0 +1,89 @@
+//! What there is to say of the agent: whether the maps follow what is stated, and whether the node is to get new load.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long a change may wait to be programmed before the agent is not well: kube-proxy's `2 * syncPeriod` (HZ-3).
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Shared by the agent, which tells, and the servers, which answer.
+#[derive(Clone, Debug)]
+pub struct Health(Arc<Mutex<Told>>);
+
+#[derive(Debug)]
+struct Told {
+    /// Since when a change waits. What fails waits on.
+    pending: Option<Instant>,
+    /// When all was programmed last.
+    updated: Option<SystemTime>,
+    eligible: bool,
+}
+
+/// What is true now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// No change waits too long.
+    pub healthy: bool,
+    /// Load balancers may send new connections to this node (HZ-4, KEP-3836).
+    pub eligible: bool,
+    /// When all was programmed last; none before the first time.
+    pub updated: Option<SystemTime>,
+}
+
+impl Health {
+    /// Nothing waits, nothing was programmed.
+    pub fn new(eligible: bool) -> Self {
+        Self(Arc::new(Mutex::new(Told { pending: None, updated: None, eligible })))
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        // A thread that panicked with the lock has changed a field or not: both are values.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A change came that is to be programmed.
+    pub fn queued(&self, now: Instant) {
+        self.told().pending.get_or_insert(now);
+    }
+
+    /// Everything that came is programmed.
+    pub fn programmed(&self) {
+        let mut told = self.told();
+        (told.pending, told.updated) = (None, Some(SystemTime::now()));
+    }
+
+    /// Whether the node may get new load.
+    pub fn set_eligible(&self, eligible: bool) {
+        self.told().eligible = eligible;
+    }
+
+    /// What is true at a moment.
+    pub fn at(&self, now: Instant) -> Now {
+        let told = self.told();
+        let waits = told.pending.is_some_and(|since| now.saturating_duration_since(since) >= LONGEST_WAIT);
+        Now { healthy: !waits, eligible: told.eligible, updated: told.updated }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_waits_too_long_is_not_well_until_all_is_programmed() {
+        let (health, begin) = (Health::new(true), Instant::now());
+        let healthy = |seconds| health.at(begin + Duration::from_secs(seconds)).healthy;
+        assert!(healthy(100_000), "nothing waits");
+        health.queued(begin);
+        // A later one does not start the clock anew.
+        health.queued(begin + Duration::from_secs(50));
+        assert!(healthy(59));
+        assert!(!healthy(60));
+        assert_eq!(health.at(begin).updated, None);
+        health.programmed();
+        assert!(healthy(100_000));
+        assert!(health.at(begin).updated.is_some());
+        health.set_eligible(false);
+        assert_eq!((health.at(begin).healthy, health.at(begin).eligible), (true, false));
+    }
+}

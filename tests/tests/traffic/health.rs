@@ -1,0 +1,148 @@
+//! What load balancers are told: a Service's health check, and that of the node.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+
+use bpvs_tests::agent::{Agent, ServiceManifest};
+use bpvs_tests::namespace::Namespace;
+use bpvs_tests::topology::{Host, Topology};
+use bpvs_tests::traffic::DEADLINE;
+use bpvs_tests::world::{CHANGE, TCP_TARGET, World, virtual_addresses, wait_for};
+
+const CHECK: u16 = 32_000;
+const HEALTHZ: u16 = 10_256;
+const HERE: &str = "here";
+
+/// Status, headers in lower case, and body.
+struct Answer {
+    status: u16,
+    headers: String,
+    body: serde_json::Value,
+}
+
+fn get(from: &Namespace, at: SocketAddr, path: &str) -> std::io::Result<Answer> {
+    let text = from.enter(|| {
+        let mut stream = TcpStream::connect_timeout(&at, DEADLINE)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).map(|_| text)
+    })?;
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    Ok(Answer { status, headers: head.to_lowercase(), body: serde_json::from_str(body).unwrap_or_default() })
+}
+
+fn at(host: &Host, port: u16) -> [SocketAddr; 2] {
+    [host.v4.into(), host.v6.into()].map(|address: IpAddr| SocketAddr::new(address, port))
+}
+
+fn service(world: &World, local: u16) -> ServiceManifest {
+    let mut service = ServiceManifest::new("web", &virtual_addresses(1)).node_port("TCP", 80, TCP_TARGET, 30_080);
+    for server in &world.topology.servers {
+        let node = if server.id <= local { HERE } else { "there" };
+        service = service.server(server.id, &[server.v4.into(), server.v6.into()], 1).on_node(server.id, node);
+    }
+    service
+}
+
+fn publish(world: &World, service: &ServiceManifest, policy: &str) {
+    let service = service.clone().spec(policy).spec(&format!("healthCheckNodePort: {CHECK}"));
+    let yaml = service.yaml().replacen("type: NodePort", "type: LoadBalancer", 1);
+    world.manifests.write("web.yaml", &yaml).unwrap();
+}
+
+fn agent(world: &World) -> Agent<'_> {
+    let builder = Agent::builder(&world.topology.node.namespace).manifests(&world.manifests);
+    let arguments = ["--node-name", HERE, "--healthz-bind-address", "10.9.0.1:10256"];
+    arguments.into_iter().fold(builder, |builder, argument| builder.argument(argument)).start().unwrap()
+}
+
+#[test]
+fn a_services_health_check_follows_its_endpoints_on_this_node() {
+    let world = World::new(Topology::builder().servers(3).build().unwrap()).unwrap();
+    const LOCAL: &str = "externalTrafficPolicy: Local";
+    publish(&world, &service(&world, 2), LOCAL);
+    let agent = agent(&world);
+    let (outside, node) = (&world.topology.external.namespace, &world.topology.node);
+    for check in at(node, CHECK) {
+        for path in ["/", "/healthz", "/anything?else"] {
+            let answer = get(outside, check, path).unwrap();
+            assert_eq!(answer.status, 200, "{check}{path}");
+            for header in [
+                "content-type: application/json",
+                "x-content-type-options: nosniff",
+                "x-load-balancing-endpoint-weight: 2",
+            ] {
+                assert!(answer.headers.contains(header), "{}", answer.headers);
+            }
+            let body = serde_json::json!({
+                "service": {"namespace": "demo", "name": "web"}, "localEndpoints": 2, "serviceProxyHealthy": true
+            });
+            assert_eq!(answer.body, body);
+        }
+    }
+    // The last one here goes: no new load for this node, and it says so itself.
+    publish(&world, &service(&world, 0), LOCAL);
+    for check in at(node, CHECK) {
+        let gone = || Ok(get(outside, check, "/").ok().filter(|answer| answer.status == 503));
+        let answer = wait_for("503", CHANGE, gone, || agent.log().text(0)).unwrap();
+        assert_eq!(answer.body["localEndpoints"], 0);
+        assert!(answer.headers.contains("x-load-balancing-endpoint-weight: 0"), "{}", answer.headers);
+    }
+    // HC-8: nobody listens where no check is wanted, and somebody does when it is wanted again.
+    publish(&world, &service(&world, 2), "externalTrafficPolicy: Cluster");
+    for check in at(node, CHECK) {
+        let refused = || Ok(get(outside, check, "/").is_err().then_some(()));
+        wait_for("refusal", CHANGE, refused, || agent.log().text(0)).unwrap();
+    }
+    publish(&world, &service(&world, 1), LOCAL);
+    for check in at(node, CHECK) {
+        let back = || Ok(get(outside, check, "/").ok().filter(|answer| answer.status == 200));
+        wait_for("200", CHANGE, back, || agent.log().text(0)).unwrap();
+    }
+}
+
+#[test]
+fn a_health_check_port_that_is_taken_is_named_and_served_when_it_is_free() {
+    let world = World::new(Topology::builder().servers(1).build().unwrap()).unwrap();
+    let node = &world.topology.node;
+    let taken = node.namespace.enter(|| std::net::TcpListener::bind(("0.0.0.0", CHECK)).unwrap());
+    publish(&world, &service(&world, 1), "externalTrafficPolicy: Local");
+    let agent = agent(&world);
+    let text = agent.log().text(0);
+    assert!(
+        text.contains("Service demo/web: spec.healthCheckNodePort 32000: cannot listen on 0.0.0.0:32000"),
+        "{text}"
+    );
+    let [v4, v6] = at(node, CHECK);
+    assert_eq!(
+        get(&world.topology.external.namespace, v6, "/").unwrap().status,
+        200,
+        "the other family is not stopped"
+    );
+    drop(taken);
+    publish(&world, &service(&world, 1).spec("sessionAffinity: None"), "externalTrafficPolicy: Local");
+    let free = || Ok(get(&world.topology.external.namespace, v4, "/").ok().filter(|answer| answer.status == 200));
+    wait_for("200", CHANGE, free, || agent.log().text(0)).unwrap();
+}
+
+#[test]
+fn the_nodes_health_is_told_as_kube_proxy_tells_it() {
+    let world = World::new(Topology::builder().servers(1).build().unwrap()).unwrap();
+    publish(&world, &service(&world, 1), "externalTrafficPolicy: Local");
+    let agent = agent(&world);
+    let (outside, healthz) = (&world.topology.external.namespace, at(&world.topology.node, HEALTHZ)[0]);
+    let told = || Ok(get(outside, healthz, "/healthz").ok());
+    let answer = wait_for("answer", CHANGE, told, || agent.log().text(0)).unwrap();
+    assert_eq!(answer.status, 200);
+    assert!(answer.headers.contains("content-type: application/json"), "{}", answer.headers);
+    assert_eq!((&answer.body["nodeEligible"], &answer.body["healthy"]), (&true.into(), &true.into()));
+    for family in ["IPv4", "IPv6"] {
+        assert_eq!(answer.body["status"][family]["healthy"], true);
+        assert!(answer.body["status"][family]["lastUpdated"].as_str().unwrap().starts_with("20"));
+    }
+    let answer = get(outside, healthz, "/livez").unwrap();
+    assert_eq!((answer.status, answer.body.get("nodeEligible")), (200, None));
+    assert_eq!(get(outside, healthz, "/metrics").unwrap().status, 404);
+}
