@@ -27,6 +27,7 @@ use directors::{Directors, ipvsadm};
 use listings::{Allowance, CONNECTIONS, Question, SAVED, SERVICES, same};
 
 pub(crate) use directors::Networks;
+pub(crate) use traffic::MARKS;
 
 /// Longest time until the agent has followed its file, and until IPVS has summed up its counters, which it does every two
 /// seconds.
@@ -72,7 +73,6 @@ impl<'a> Bench<'a> {
     pub(crate) fn new(networks: &'a Networks, names: &str) -> Result<Self> {
         let scheduler = |name| Scheduler::from_name(name).with_context(|| format!("`{name}` is no scheduler"));
         let schedulers = names.split(',').map(scheduler).collect::<Result<_>>()?;
-        networks.mark(&traffic::MARKS)?;
         Ok(Self { schedulers, directors: Directors { networks, agent: None } })
     }
 

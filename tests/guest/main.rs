@@ -90,7 +90,10 @@ fn run_ipvs(names: &str) -> Result<()> {
 
 fn run_ipvsadm(names: &str) -> Result<()> {
     announce(DIRECTORS, &ipvsadm::STEPS);
-    let networks = ipvsadm::Networks::new();
+    let networks = ipvsadm::Networks::new().and_then(|networks| {
+        networks.mark(&ipvsadm::MARKS)?;
+        Ok(networks)
+    });
     let networks = report(DIRECTORS, networks, |_| "a network each".to_owned())?;
     let mut bench = ipvsadm::Bench::new(&networks, names)?;
     ipvsadm::STEPS.iter().try_for_each(|(name, step)| report(name, step(&mut bench), String::clone).map(drop))

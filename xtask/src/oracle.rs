@@ -31,8 +31,8 @@ use console::Heard;
 use report::{Line, Verdict};
 use schedulers::Asked;
 
-/// Network pairs, filters where there is no TCX, and IPVS; its schedulers are added to these.
-const MODULES: [&str; 4] = ["veth", "sch_ingress", "cls_bpf", "ip_vs"];
+/// Network pairs, filters where there is no TCX and those that set marks, and IPVS; its schedulers are added to these.
+const MODULES: [&str; 6] = ["veth", "sch_ingress", "cls_bpf", "cls_flower", "act_skbedit", "ip_vs"];
 /// Programs besides those of every guest, and Debian's packages of them.
 const PROGRAMS: [(&str, &str); 1] = [("ipvsadm", "ipvsadm")];
 /// More guests than this for a kernel find no processors.

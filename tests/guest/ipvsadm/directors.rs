@@ -32,7 +32,7 @@ impl Networks {
     }
 
     /// Packets from clients to an address have a firewall mark, in both networks: by a filter that comes before bpvs's.
-    pub(super) fn mark(&self, marks: &[(u32, &str, &str)]) -> Result<()> {
+    pub(crate) fn mark(&self, marks: &[(u32, &str, &str)]) -> Result<()> {
         for network in [&self.ipvs, &self.bpvs] {
             let tc = |line: &str| network.director().run(Command::new("tc").args(line.split(' '))).map(drop);
             tc(&format!("qdisc add dev {CLIENT_SIDE} clsact"))?;

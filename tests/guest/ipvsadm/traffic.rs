@@ -60,7 +60,7 @@ const RULES: &str = "\
 ";
 
 /// What is marked: mark, protocol of the filter, address.
-pub(super) const MARKS: [(u32, &str, &str); 4] =
+pub(crate) const MARKS: [(u32, &str, &str); 4] =
     [(7, "ip", "10.64.0.7"), (8, "ipv6", "fd64::8"), (9, "ip", "10.64.0.9"), (10, "ip", "10.64.0.10")];
 
 /// Connections: protocol, client, virtual address, and what is said, in the letters of scripts: a client's small, a
