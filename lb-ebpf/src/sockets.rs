@@ -113,10 +113,10 @@ fn is_unwelcome(service: &Service, node: &Address) -> u32 {
 /// Fails the system call as an ICMP port unreachable on the wire makes a connect() fail, also where a packet would be
 /// dropped: a process of the node need not wait to learn it.
 #[inline(never)]
-fn refuse(service: &Service, settings: &Settings, v4: bool) -> i32 {
+fn refuse<P: Peer>(ctx: &SockAddrContext, service: &Service, settings: &Settings) -> i32 {
     // SAFETY: the helper takes a plain number.
     unsafe { bpf_set_retval(-ECONNREFUSED) };
-    count::drop(if is_unwelcome(service, node_address(settings, v4)) != 0 {
+    count::drop(if is_unwelcome(service, node_address(settings, P::address(ctx).is_v4())) != 0 {
         Drop::SourceNotAllowed
     } else if service.access & ACCESS_SILENT != 0 {
         Drop::NoLocalDestination
@@ -157,9 +157,9 @@ pub fn connect<P: Peer>(ctx: &SockAddrContext) -> i32 {
     let service = &service;
     let now = now();
     let server = choose(service, &mut request(ctx, settings, frontend, now), frontend_port, protocol);
-    let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse(service, settings, frontend.is_v4()) };
+    let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse::<P>(ctx, service, settings) };
     if server == 0 || !P::set_address(ctx, &destination.address) {
-        return refuse(service, settings, frontend.is_v4());
+        return refuse::<P>(ctx, service, settings);
     }
     let server_port = server_port(service, destination, frontend_port);
     set_port(ctx, server_port);
@@ -252,7 +252,7 @@ pub fn sendmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
         && connections::is_available(socket.server)
     {
         if !P::set_address(ctx, &socket.server_address) {
-            return refuse(service, settings, frontend.is_v4());
+            return refuse::<P>(ctx, service, settings);
         }
         set_port(ctx, socket.server_port);
         return ALLOW;
@@ -265,7 +265,7 @@ pub fn sendmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
         if flow.service == service.id && connections::is_available(flow.server) {
             flow.last_seen = now;
             if !P::set_address(ctx, &flow.peer) {
-                return refuse(service, settings, frontend.is_v4());
+                return refuse::<P>(ctx, service, settings);
             }
             set_port(ctx, flow.peer_port);
             return ALLOW;
@@ -305,9 +305,9 @@ fn open_flow<P: Peer>(
     now: u64,
 ) -> i32 {
     let server = choose(service, &mut request(ctx, settings, key.peer, now), key.peer_port, UDP);
-    let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse(service, settings, key.peer.is_v4()) };
+    let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse::<P>(ctx, service, settings) };
     if server == 0 || !P::set_address(ctx, &destination.address) {
-        return refuse(service, settings, key.peer.is_v4());
+        return refuse::<P>(ctx, service, settings);
     }
     let server_port = server_port(service, destination, key.peer_port);
     set_port(ctx, server_port);
