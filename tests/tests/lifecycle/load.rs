@@ -6,7 +6,7 @@ use bpvs_tests::traffic::{Hammer, Stream};
 use bpvs_tests::world::{TCP, World, frontends};
 
 /// The load ends by itself after this.
-const LIMIT: Duration = Duration::from_secs(80);
+const LIMIT: Duration = Duration::from_secs(300);
 /// Longest time for a few more bytes or connections.
 const SLOW: Duration = Duration::from_secs(10);
 const BYTES_PER_SECOND: u64 = 300_000;
