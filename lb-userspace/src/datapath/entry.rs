@@ -9,19 +9,18 @@ use lb_common::layout::{
 };
 
 use super::{
-    Access, ApplyError, DesiredService, Masquerade, Persistence, Scope, Thresholds, frontend::Virtual, state::Member,
+    Access, ApplyError, DesiredService, Masquerade, Persistence, Scope, Thresholds,
+    frontend::{Virtual, bits_before},
+    state::Member,
 };
 use lb_common::{
     address::Protocol,
     scheduler::{Scheduler, maglev},
 };
 
-/// Bits of an address of the maps before an IPv4 address.
-const MAPPED_BITS: u8 = 96;
-
 /// Sets the fields that follow from what is asked for and from the list.
 pub(super) fn describe(value: Service, service: &Virtual, desired: &DesiredService, list: &[Member]) -> Service {
-    let before = if service.address.is_ipv4() { MAPPED_BITS } else { 0 };
+    let before = bits_before(service.address.is_ipv4());
     let marked = matches!(service.scope, Scope::Mark(_));
     let flags = [
         (desired.hash_port, SERVICE_HASH_PORT),
@@ -72,7 +71,7 @@ pub fn access(value: &Service) -> Access {
 
 /// The persistence of an entry, in whole seconds.
 pub fn persistence(value: &Service, v4: bool) -> Option<Persistence> {
-    let before = if v4 { MAPPED_BITS } else { 0 };
+    let before = bits_before(v4);
     (value.flags & SERVICE_PERSISTENT != 0).then(|| Persistence {
         timeout: value.persistence_timeout / 1000,
         netmask: value.persistence_prefix.saturating_sub(before),

@@ -52,6 +52,11 @@ const MAPPED: Ipv6Addr = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped();
 /// Bits of an [`Address`] before an IPv4 address.
 const MAPPED_BITS: u8 = 96;
 
+/// Bits of an [`Address`] before an address of a family.
+pub(super) const fn bits_before(v4: bool) -> u8 {
+    if v4 { MAPPED_BITS } else { 0 }
+}
+
 impl Key {
     /// The kind of lookup that finds this entry, as map `lookups` holds it. An address with its port is always looked for.
     pub fn lookups(&self) -> u32 {
@@ -88,7 +93,7 @@ impl Virtual {
             Scope::ExternalNodePort => of_kind(SERVICE_NODE_PORT | SERVICE_EXTERNAL),
             Scope::Mark(mark) => Key::Service(ServiceKey::of_mark(mark, self.address.is_ipv4())),
             Scope::Prefix(bits) => {
-                let before = PREFIX_BASE + if self.address.is_ipv4() { MAPPED_BITS.into() } else { 0 };
+                let before = PREFIX_BASE + u32::from(bits_before(self.address.is_ipv4()));
                 let prefix = ServicePrefix { protocol, pad: 0, port, network: address };
                 Key::Prefix(PrefixKey { length: before + u32::from(bits), prefix })
             }
@@ -117,7 +122,7 @@ impl Virtual {
                 },
             },
             Key::Prefix(PrefixKey { length, prefix }) => {
-                let before = PREFIX_BASE + if prefix.network.is_v4() { MAPPED_BITS.into() } else { 0 };
+                let before = PREFIX_BASE + u32::from(bits_before(prefix.network.is_v4()));
                 Self {
                     address: prefix.network.into(),
                     port: prefix.port.number(),

@@ -11,10 +11,7 @@ use lb_common::{
     layout::{NETWORK_BASE, NETWORK_NODE_PORTS, NETWORK_PODS, NetworkKey},
 };
 
-use super::{Access, ApplyError, MapStore, Plan, Writer, write::Write};
-
-/// Bits of an address of the maps before an IPv4 address.
-const MAPPED_BITS: u32 = 96;
+use super::{Access, ApplyError, MapStore, Plan, Writer, frontend::bits_before, write::Write};
 
 /// An entry of map `networks`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,7 +27,7 @@ impl Network {
     /// A network of an owner.
     pub fn new(owner: u32, network: IpNet) -> Self {
         let network = network.trunc();
-        let before = NETWORK_BASE + if network.addr().is_ipv4() { MAPPED_BITS } else { 0 };
+        let before = NETWORK_BASE + u32::from(bits_before(network.addr().is_ipv4()));
         let length = before + u32::from(network.prefix_len());
         Self { owner, length, words: Address::from(network.addr()).words }
     }
@@ -48,7 +45,7 @@ impl Network {
     /// The network without its owner; `None` for one that nobody can have written.
     pub fn network(&self) -> Option<IpNet> {
         let address: IpAddr = Address { words: self.words }.into();
-        let before = NETWORK_BASE + if address.is_ipv4() { MAPPED_BITS } else { 0 };
+        let before = NETWORK_BASE + u32::from(bits_before(address.is_ipv4()));
         IpNet::new(address, self.length.checked_sub(before)?.try_into().ok()?).ok()
     }
 }
