@@ -1,6 +1,6 @@
 //! Model -> plan -> writer, and what is logged of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use super::restored::{self, Restored};
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
 use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
 use crate::model::{Model, ProblemLog};
-use crate::plan::{self, Defaults, HealthCheck, Holders};
+use crate::plan::{self, Defaults, HealthCheck, Holders, can_serve_node_ports};
 use crate::view::pinned::Pinned;
 
 /// Brings the maps to what the model says.
@@ -85,11 +85,9 @@ impl Programmer {
 
     /// Takes the node's addresses as they are now. True if the plan may be another with them.
     pub fn set_addresses(&mut self, addresses: &[IpAddr]) -> bool {
-        let known = &mut self.defaults.options.addresses;
-        let differ = known != addresses;
-        if differ {
-            *known = addresses.to_vec();
-        }
+        let addresses = that_matter(addresses);
+        let differ = self.defaults.options.addresses != addresses;
+        self.defaults.options.addresses = addresses;
         differ
     }
 
@@ -140,6 +138,14 @@ impl Programmer {
     }
 }
 
+/// Each address once, in order, without those that no plan depends on: a pod that comes or goes, whose interface has
+/// link-local ones and the gateway's that all have, is no reason for another plan.
+fn that_matter(addresses: &[IpAddr]) -> Vec<IpAddr> {
+    let mut seen = BTreeSet::new();
+    let once = addresses.iter().filter(|address| can_serve_node_ports(address) && seen.insert(**address));
+    once.copied().collect()
+}
+
 fn tell(summary: &Summary) {
     if summary.created + summary.changed + summary.removed > 0 {
         info!(
@@ -159,4 +165,21 @@ fn with_causes(error: &impl std::error::Error) -> String {
         source = cause.source();
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_adds_nothing_but_link_local_and_known_addresses_changes_no_plan() {
+        let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
+        let node = parse(&["192.0.2.10", "2001:db8::10", "169.254.1.1", "127.0.0.1", "::1", "fe80::1"]);
+        let matter = parse(&["192.0.2.10", "2001:db8::10", "169.254.1.1"]);
+        assert_eq!(that_matter(&node), matter);
+        let with_pod = [node, parse(&["169.254.1.1", "fe80::2", "192.0.2.10"])].concat();
+        assert_eq!(that_matter(&with_pod), matter);
+        let with_address = [with_pod, parse(&["192.0.2.77"])].concat();
+        assert_eq!(that_matter(&with_address), [matter, parse(&["192.0.2.77"])].concat());
+    }
 }

@@ -21,6 +21,7 @@ use crate::model::{EndpointSlice, Model, Service};
 pub use crate::model::{Frontend, Node, Persistence, Problem, ProblemLog, Scope, Thresholds};
 pub use access::{Access, Masquerade};
 pub use health::HealthCheck;
+pub use node_ports::can_serve as can_serve_node_ports;
 pub use options::{Defaults, Detector, NodePortAddresses, Options};
 
 use frontends::Site;

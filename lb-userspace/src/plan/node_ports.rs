@@ -39,8 +39,9 @@ fn primary(node: &Node, options: &Options) -> Vec<IpNet> {
     primary
 }
 
-/// Loopback and IPv6 link-local addresses serve no node ports, whatever the networks say (NP-3).
-fn can_serve(address: &IpAddr) -> bool {
+/// Loopback and IPv6 link-local addresses serve no node ports, whatever the networks say (NP-3). The plan does not depend
+/// on them, which come with every interface.
+pub fn can_serve(address: &IpAddr) -> bool {
     let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || link_local)
 }
