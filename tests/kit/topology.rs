@@ -10,7 +10,7 @@
 //! Pods have a host route each and reach everything, virtual addresses included, by a default route through the node.
 //! Hardware addresses are fixed and neighbours permanent, so no ARP or neighbour discovery is in the way.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,11 @@ impl Host {
             IpAddr::V4(_) => self.v4.into(),
             IpAddr::V6(_) => self.v6.into(),
         }
+    }
+
+    /// Its addresses of both families, with a port.
+    pub fn at(&self, port: u16) -> [SocketAddr; 2] {
+        [self.v4.into(), self.v6.into()].map(|address: IpAddr| SocketAddr::new(address, port))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Clients that reach their server from the node's address: both halves of the translation, in both directions.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bpvs_tests::{
@@ -12,15 +12,13 @@ use lb_common::{
     drops::Drop,
     layout::{ConnectionState, Settings},
 };
-use lb_userspace::plan::{Access, Frontend, Masquerade, Plan, Scope};
+use lb_userspace::plan::{Access, Masquerade, Plan, Scope};
 
 use crate::{
     rows::Row,
     shapes::{Around, Inside, protocol_of},
-    world::{CHANGED, SERVER_PORT, World, service},
+    world::{CHANGED, NODE_PORT, SERVER_PORT, World, service},
 };
-
-const NODE_PORT: u16 = 30_080;
 
 /// A node port with one server, for every protocol.
 fn world(v6: bool, access: &Access) -> World {
@@ -35,15 +33,10 @@ fn node_ports(world: &World, access: &Access) -> Plan {
     for protocol in Protocol::ALL {
         let (_, mut desired) = service(protocol, world.vip(NODE_PORT), &[(world.server(0).ip(), SERVER_PORT, 1)]);
         desired.access = access.clone();
-        plan.services.insert(node_port(protocol, world.v6, Scope::NodePort), desired);
+        plan.services.insert(world.node_port(protocol, Scope::NodePort), desired);
     }
     plan.node_port_addresses.insert(world.node(0).ip());
     plan
-}
-
-fn node_port(protocol: Protocol, v6: bool, scope: Scope) -> Frontend {
-    let any: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-    Frontend { scope, ..Frontend::new(any, NODE_PORT, protocol) }
 }
 
 fn always() -> Access {

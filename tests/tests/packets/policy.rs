@@ -1,7 +1,7 @@
 //! What a service's policy says of its clients: who has other servers, who gets no answer, who is not let in.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use bpvs_tests::datapath::{DROPPED, NEXT, REDIRECTED};
 use bpvs_tests::packets::flags;
@@ -10,10 +10,8 @@ use lb_userspace::plan::{Access, DesiredService, Frontend, Plan, Scope};
 
 use crate::{
     shapes::{Around, Inside},
-    world::{CHANGED, SERVER_PORT, World, service},
+    world::{CHANGED, NODE_PORT, SERVER_PORT, World, service},
 };
-
-const NODE_PORT: u16 = 30_080;
 
 fn desired(world: &World, servers: &[SocketAddr], access: Access) -> DesiredService {
     let servers: Vec<_> = servers.iter().map(|server| (server.ip(), server.port(), 1)).collect();
@@ -33,26 +31,22 @@ fn servers(world: &World) -> [SocketAddr; 2] {
     [world.server(SERVER_PORT), world.second_server(SERVER_PORT)]
 }
 
-fn unspecified(v6: bool) -> IpAddr {
-    if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
-}
-
 /// A virtual address and a node port, as `externalTrafficPolicy: Local` makes them: the cluster's own clients reach
 /// server 0, external ones server 1.
 fn split(world: &World, external: &[SocketAddr], silent: bool) -> Plan {
     let mut plan = Plan::default();
     for protocol in Protocol::ALL {
         let address = World::frontend(protocol, world.vip(CHANGED));
-        let port = Frontend::new(unspecified(world.v6), NODE_PORT, protocol);
-        let mut add = |frontend: Frontend, scope, servers: &[SocketAddr], access| {
-            plan.services.insert(Frontend { scope, ..frontend }, desired(world, servers, access));
+        let port = |scope| world.node_port(protocol, scope);
+        let mut add = |frontend: Frontend, servers: &[SocketAddr], access| {
+            plan.services.insert(frontend, desired(world, servers, access));
         };
         let own = Access { split: true, ..Access::default() };
         let others = Access { silent, ..Access::default() };
-        add(address, Scope::Address, &servers(world)[..1], own.clone());
-        add(address, Scope::External, external, others.clone());
-        add(port, Scope::NodePort, &servers(world)[..1], own);
-        add(port, Scope::ExternalNodePort, external, others);
+        add(address, &servers(world)[..1], own.clone());
+        add(Frontend { scope: Scope::External, ..address }, external, others.clone());
+        add(port(Scope::NodePort), &servers(world)[..1], own);
+        add(port(Scope::ExternalNodePort), external, others);
     }
     plan.node_port_addresses.insert(world.node(0).ip());
     plan.pod_networks.insert(world.client(0).ip().into());

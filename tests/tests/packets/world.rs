@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bpvs_tests::datapath::{Datapath, NODE_V4, NODE_V6, Sizes};
 use lb_common::{address::Protocol, scheduler::Scheduler};
-use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan};
+use lb_userspace::plan::{DesiredDestination, DesiredService, Frontend, Plan, Scope};
 
 /// Frontend port whose server listens on [`SERVER_PORT`].
 pub(crate) const CHANGED: u16 = 80;
@@ -18,6 +18,8 @@ pub(crate) const DRAINED: u16 = 82;
 pub(crate) const HAIRPIN: u16 = 85;
 /// Frontend port with two servers.
 pub(crate) const PAIR: u16 = 86;
+/// A node port.
+pub(crate) const NODE_PORT: u16 = 30_080;
 /// Where servers listen.
 pub(crate) const SERVER_PORT: u16 = 8080;
 
@@ -79,6 +81,12 @@ impl World {
 
     pub(crate) fn node(&self, port: u16) -> SocketAddr {
         SocketAddr::new(if self.v6 { NODE_V6.into() } else { NODE_V4.into() }, port)
+    }
+
+    /// The frontend of [`NODE_PORT`], in a scope of node ports.
+    pub(crate) fn node_port(&self, protocol: Protocol, scope: Scope) -> Frontend {
+        let any: IpAddr = if self.v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        Frontend { scope, ..Frontend::new(any, NODE_PORT, protocol) }
     }
 
     /// Every service, of every protocol.

@@ -1,11 +1,11 @@
 //! What load balancers are told: a Service's health check, and that of the node.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 use bpvs_tests::agent::{Agent, ServiceManifest};
 use bpvs_tests::namespace::Namespace;
-use bpvs_tests::topology::{Host, Topology};
+use bpvs_tests::topology::Topology;
 use bpvs_tests::traffic::DEADLINE;
 use bpvs_tests::world::{CHANGE, TCP_TARGET, World, virtual_addresses, wait_for};
 
@@ -31,10 +31,6 @@ fn get(from: &Namespace, at: SocketAddr, path: &str) -> std::io::Result<Answer> 
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     Ok(Answer { status, headers: head.to_lowercase(), body: serde_json::from_str(body).unwrap_or_default() })
-}
-
-fn at(host: &Host, port: u16) -> [SocketAddr; 2] {
-    [host.v4.into(), host.v6.into()].map(|address: IpAddr| SocketAddr::new(address, port))
 }
 
 fn service(world: &World, local: u16) -> ServiceManifest {
@@ -65,7 +61,7 @@ fn a_services_health_check_follows_its_endpoints_on_this_node() {
     publish(&world, &service(&world, 2), LOCAL);
     let agent = agent(&world);
     let (outside, node) = (&world.topology.external.namespace, &world.topology.node);
-    for check in at(node, CHECK) {
+    for check in node.at(CHECK) {
         for path in ["/", "/healthz", "/anything?else"] {
             let answer = get(outside, check, path).unwrap();
             assert_eq!(answer.status, 200, "{check}{path}");
@@ -84,7 +80,7 @@ fn a_services_health_check_follows_its_endpoints_on_this_node() {
     }
     // The last one here goes: no new load for this node, and it says so itself.
     publish(&world, &service(&world, 0), LOCAL);
-    for check in at(node, CHECK) {
+    for check in node.at(CHECK) {
         let gone = || Ok(get(outside, check, "/").ok().filter(|answer| answer.status == 503));
         let answer = wait_for("503", CHANGE, gone, || agent.log().text(0)).unwrap();
         assert_eq!(answer.body["localEndpoints"], 0);
@@ -92,12 +88,12 @@ fn a_services_health_check_follows_its_endpoints_on_this_node() {
     }
     // HC-8: nobody listens where no check is wanted, and somebody does when it is wanted again.
     publish(&world, &service(&world, 2), "externalTrafficPolicy: Cluster");
-    for check in at(node, CHECK) {
+    for check in node.at(CHECK) {
         let refused = || Ok(get(outside, check, "/").is_err().then_some(()));
         wait_for("refusal", CHANGE, refused, || agent.log().text(0)).unwrap();
     }
     publish(&world, &service(&world, 1), LOCAL);
-    for check in at(node, CHECK) {
+    for check in node.at(CHECK) {
         let back = || Ok(get(outside, check, "/").ok().filter(|answer| answer.status == 200));
         wait_for("200", CHANGE, back, || agent.log().text(0)).unwrap();
     }
@@ -115,7 +111,7 @@ fn a_health_check_port_that_is_taken_is_named_and_served_when_it_is_free() {
         text.contains("Service demo/web: spec.healthCheckNodePort 32000: cannot listen on 0.0.0.0:32000"),
         "{text}"
     );
-    let [v4, v6] = at(node, CHECK);
+    let [v4, v6] = node.at(CHECK);
     assert_eq!(
         get(&world.topology.external.namespace, v6, "/").unwrap().status,
         200,
@@ -132,7 +128,7 @@ fn the_nodes_health_is_told_as_kube_proxy_tells_it() {
     let world = World::new(Topology::builder().servers(1).build().unwrap()).unwrap();
     publish(&world, &service(&world, 1), "externalTrafficPolicy: Local");
     let agent = agent(&world);
-    let (outside, healthz) = (&world.topology.external.namespace, at(&world.topology.node, HEALTHZ)[0]);
+    let (outside, healthz) = (&world.topology.external.namespace, world.topology.node.at(HEALTHZ)[0]);
     let told = || Ok(get(outside, healthz, "/healthz").ok());
     let answer = wait_for("answer", CHANGE, told, || agent.log().text(0)).unwrap();
     assert_eq!(answer.status, 200);

@@ -35,11 +35,6 @@ fn agent<'a>(world: &'a World, arguments: &[&str]) -> Agent<'a> {
     builder.start().unwrap()
 }
 
-/// Both families' addresses of a host with a port.
-fn at(host: &Host, port: u16) -> [SocketAddr; 2] {
-    [host.v4.into(), host.v6.into()].map(|address: IpAddr| SocketAddr::new(address, port))
-}
-
 /// One connection and one datagram; the servers that answered, and that they saw this client.
 fn asks(client: &Host, [tcp, udp]: [SocketAddr; 2], seen: IpAddr) -> [u16; 2] {
     let what = format!("{} to {tcp} and {udp}", client.namespace.name());
@@ -78,7 +73,7 @@ fn with_policy_cluster_everybody_comes_from_the_node() {
         let agent = agent(&world, &[]);
         let node = &world.topology.node;
         for (who, client) in world.clients() {
-            let found = servers(client, [at(node, TCP_PORT), at(node, UDP_PORT)], node);
+            let found = servers(client, [node.at(TCP_PORT), node.at(UDP_PORT)], node);
             assert_eq!(found, [1, 2, 3], "{who}");
         }
         // Not the cluster's address: its clients keep theirs.
@@ -104,7 +99,7 @@ fn with_policy_local_external_clients_keep_their_address_and_reach_this_node_alo
     world.publish("web", &local).unwrap();
     let _agent = agent(&world, &["--cluster-cidr", "10.1.0.0/16,fd00:1::/32"]);
     let topology = &world.topology;
-    let to = [at(&topology.node, TCP_PORT), at(&topology.node, UDP_PORT)];
+    let to = [topology.node.at(TCP_PORT), topology.node.at(UDP_PORT)];
     assert_eq!(servers(&topology.external, to, &topology.external), [1, 2]);
     let pod = &topology.clients[0];
     assert_eq!(servers(pod, to, pod), [1, 2, 3, 4], "short-circuit: pods reach all");
@@ -124,11 +119,11 @@ fn without_a_server_here_external_clients_get_no_answer() {
     world.publish("web", &elsewhere).unwrap();
     let agent = agent(&world, &["--cluster-cidr", "10.1.0.0/16,fd00:1::/32"]);
     let topology = &world.topology;
-    for to in at(&topology.node, TCP_PORT) {
+    for to in topology.node.at(TCP_PORT) {
         let error = Dial::new(&topology.external.namespace, to).deadline(SILENCE).open().expect_err("nobody is here");
         assert!(!error.is_refused(), "{to}: {error}");
     }
-    let to = [at(&topology.node, TCP_PORT), at(&topology.node, UDP_PORT)];
+    let to = [topology.node.at(TCP_PORT), topology.node.at(UDP_PORT)];
     assert_eq!(servers(&topology.clients[0], to, &topology.clients[0]), [1, 2]);
     // One comes here.
     world.publish("web", &elsewhere.clone().on_node(2, HERE)).unwrap();
@@ -179,7 +174,7 @@ fn only_the_named_networks_reach_a_load_balancers_address() {
     assert!(!dial(pod).expect_err("10.1.2.1 is not in 10.9.0.0/24").is_refused());
     assert!(dial(&topology.node).is_ok(), "the node's address is");
     // The node port of the same Service is open to all.
-    assert!(Dial::new(&pod.namespace, at(&topology.node, TCP_PORT)[0]).open().is_ok());
+    assert!(Dial::new(&pod.namespace, topology.node.at(TCP_PORT)[0]).open().is_ok());
     publish("\" 10.1.0.0/16 \"");
     let closed = || Ok((dial(external).is_err() && dial(pod).is_ok()).then_some(()));
     wait_for("other clients", CHANGE, closed, || agent.log().text(0)).unwrap();
