@@ -9,7 +9,7 @@ use lb_common::{
     connection,
     layout::{
         Connection, ConnectionKey, ConnectionState, Destination, KEY_PACKET, SERVICE_ALL_PORTS, SERVICE_MARKED,
-        SERVICE_ONE_PACKET, SERVICE_PERSISTENT, Service, Settings,
+        SERVICE_ONE_PACKET, SERVICE_PERSISTENT, Service,
     },
     nat::Rewrite,
     packet::Packet,
@@ -21,7 +21,7 @@ use crate::{
     maps::{CONNECTIONS, DESTINATIONS_MAP},
     masquerade, persistence,
     schedule::{Request, schedule},
-    settings::{now, settings},
+    settings::{node_address, now, settings},
 };
 
 /// A connection as it was opened, and what it is made of: on the stack of Linux 6.1 there is no room for it.
@@ -71,7 +71,8 @@ pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Op
     }
 
     opened.hairpin = destination.address == key.source;
-    let source = if opened.hairpin { node_address(settings, &key.source) } else { key.source };
+    // Its own address would never leave the server.
+    let source = if opened.hairpin { *node_address(settings, key.source.is_v4()) } else { key.source };
     if source == Address::UNSPECIFIED {
         // The node has no address of this family: better a counted drop than a packet from nobody.
         return NO_SOURCE_PORT;
@@ -174,12 +175,6 @@ pub fn choose(packet: &Packet, service: &Service, request: &mut Request) -> Chos
         persistence::remember(service, &packet.key, server, request);
     }
     Chosen { server, control: request.control }
-}
-
-/// The address that a hairpin connection's server sees as its client: its own would never leave it.
-#[inline(always)]
-fn node_address(settings: &Settings, client: &Address) -> Address {
-    if client.is_v4() { settings.node_v4 } else { settings.node_v6 }
 }
 
 /// `E2BIG`: the map is full.

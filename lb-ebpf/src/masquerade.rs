@@ -34,7 +34,7 @@ use crate::{
     frame::Frame,
     maps::{CONNECTIONS, NETWORKS},
     schedule::repeat,
-    settings::{now, scratch, settings},
+    settings::{node_address, now, scratch, settings},
     translate::translate,
     verdict::NEXT,
 };
@@ -77,11 +77,14 @@ pub fn begin() -> u32 {
     let reply = &scratch.opened.reply_key;
     let request = reply.reversed();
     if let Some(known) = Entry::find(&request) {
+        if !known.state().has(ConnectionState::PASSING) {
+            return NO_PORT;
+        }
         // Of this very connection: a datagram alone, or another CPU was faster.
         known.touch(now());
-        return if known.state().has(ConnectionState::PASSING) { BEGUN } else { NO_PORT };
+        return BEGUN;
     }
-    let node = if reply.source.is_v4() { settings.node_v4 } else { settings.node_v6 };
+    let node = *node_address(settings, reply.source.is_v4());
     if node == Address::UNSPECIFIED {
         return NO_PORT;
     }

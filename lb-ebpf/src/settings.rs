@@ -1,7 +1,7 @@
 //! What the agent told the programs, and the clock.
 
 use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
-use lb_common::layout::Settings;
+use lb_common::{address::Address, layout::Settings};
 
 use crate::maps::{SCRATCH, SETTINGS, Scratch};
 
@@ -10,6 +10,12 @@ use crate::maps::{SCRATCH, SETTINGS, Scratch};
 pub fn settings() -> Option<&'static Settings> {
     // The map outlives every run of the program, and user space replaces the value's words whole.
     SETTINGS.get(0)
+}
+
+/// The node's address in a family; unspecified if it has none.
+#[inline(always)]
+pub fn node_address(settings: &Settings, v4: bool) -> &Address {
+    if v4 { &settings.node_v4 } else { &settings.node_v6 }
 }
 
 /// This CPU's scratch space.

@@ -32,7 +32,7 @@ use crate::{
     masquerade::is_in,
     persistence,
     schedule::{Request, schedule},
-    settings::{now, settings},
+    settings::{node_address, now, settings},
 };
 
 pub use peer::{Peer, V4, V6};
@@ -124,12 +124,6 @@ fn refuse<P: Peer>(ctx: &SockAddrContext, service: &Service, settings: &Settings
         Drop::NoDestination
     });
     REFUSE
-}
-
-/// The node's address in a family.
-#[inline(always)]
-fn node_address(settings: &Settings, v4: bool) -> &Address {
-    if v4 { &settings.node_v4 } else { &settings.node_v6 }
 }
 
 /// A connected socket's share in its server's load.
