@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+use super::emulator::Emulator;
 use crate::process;
 
 /// Emulated, not virtualized: the same everywhere, in a container and on a machine that is a guest itself. Without
 /// firmware tables, disks and network, a kernel is at its first process within two seconds.
-const QEMU: [&str; 14] = [
-    "qemu-system-x86_64",
+const MACHINE: [&str; 13] = [
     "-machine",
     "microvm,acpi=off",
     "-cpu",
@@ -110,7 +110,9 @@ pub(crate) fn run(guest: Guest<'_>, mut hear: impl FnMut(Duration, &str)) -> Res
     let started = Instant::now();
     // `timeout` ends the guest also when this process is ended before it.
     let mut command = Command::new("timeout");
-    command.args(["--foreground", "--kill-after=5", &guest.limit.as_secs().to_string()]).args(QEMU);
+    command.args(["--foreground", "--kill-after=5", &guest.limit.as_secs().to_string()]);
+    Emulator::find()?.append(&mut command);
+    command.args(MACHINE);
     command.args(guest.clock.arguments()).arg("-kernel").arg(guest.kernel).arg("-initrd").arg(guest.initramfs);
     command.args(["-append", KERNEL_ARGUMENTS]);
     let line = process::line(&command);

@@ -10,13 +10,13 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail};
 
 use super::bzimage;
+use super::emulator::Emulator;
 use super::modules::Modules;
 use crate::toolchain::{apt, linker};
 use crate::{process, workspace};
 
 /// Programs that make guests, and Debian's packages of them.
-const PROGRAMS: [(&str, &str); 9] = [
-    ("qemu-system-x86_64", "qemu-system-x86"),
+const PROGRAMS: [(&str, &str); 8] = [
     ("busybox", "busybox-static"),
     ("dpkg-deb", "dpkg"),
     ("xz", "xz-utils"),
@@ -89,16 +89,16 @@ pub(crate) fn require_programs(more: &[(&str, &str)]) -> Result<()> {
     let all = PROGRAMS.iter().chain(more);
     let missing = all.filter(|(program, _)| workspace::find_program(program).is_none());
     let packages: Vec<String> = missing.map(|(_, package)| (*package).to_owned()).collect();
-    if packages.is_empty() && apt::is_debian() {
-        return Ok(());
-    }
     if !apt::is_debian() {
         bail!(
             "the kernels are Debian's packages, which take Debian's apt-get to find and fetch, and this is {}",
             apt::distribution()
         );
     }
-    apt::install(&packages)
+    if !packages.is_empty() {
+        apt::install(&packages)?;
+    }
+    Emulator::require()
 }
 
 /// The newest kernel of a series: of those fetched before, or with `refresh` of those that Debian has.
@@ -173,9 +173,7 @@ fn fetch(package: &str, kernel: &Kernel) -> Result<()> {
     partial.push(format!(".partial-{}", std::process::id()));
     let partial = PathBuf::from(partial);
     let (download, unpacked, kept) = (partial.join("download"), partial.join("unpacked"), partial.join("kept"));
-    for folder in [&download, &kept] {
-        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    }
+    fs::create_dir_all(&kept).with_context(|| format!("cannot create {}", kept.display()))?;
     let fetched = unpack(package, &download, &unpacked, &kept, &kernel.release);
     let moved = fetched.and_then(|()| {
         // An incomplete one of another version of this task.
@@ -190,19 +188,27 @@ fn fetch(package: &str, kernel: &Kernel) -> Result<()> {
 
 fn unpack(package: &str, download: &Path, unpacked: &Path, kept: &Path, release: &str) -> Result<()> {
     eprintln!("      fetching {package}");
+    extract(&[package.to_owned()], download, unpacked)?;
+    let lacks = |what: &str| format!("{package} has no {what} for {release}");
+    Modules::keep(unpacked, kept).with_context(|| lacks("modules"))?;
+    let packed = find(unpacked, &|name| name.starts_with("vmlinuz-"))?.with_context(|| lacks("vmlinuz"))?;
+    bzimage::unpack(&packed, &kept.join(IMAGE))
+}
+
+/// Downloads packages into one folder and unpacks them into another; installs nothing.
+pub(super) fn extract(packages: &[String], download: &Path, unpacked: &Path) -> Result<()> {
+    fs::create_dir_all(download).with_context(|| format!("cannot create {}", download.display()))?;
     let mut apt = Command::new("apt-get");
     // As this user: apt's own may not write here, and warns of it.
-    apt.args(["-q", "-o", "APT::Sandbox::User=root", "download", package]).current_dir(download);
-    process::run(&mut apt).with_context(|| format!("cannot fetch {package}; `apt-get update` may help"))?;
+    apt.args(["-q", "-o", "APT::Sandbox::User=root", "download"]).args(packages).current_dir(download);
+    let names = packages.join(" ");
+    process::run(&mut apt).with_context(|| format!("cannot fetch {names}; `apt-get update` may help"))?;
     let files = fs::read_dir(download).with_context(|| format!("cannot list {}", download.display()))?;
     for file in files {
         let file = file.with_context(|| format!("cannot list {}", download.display()))?.path();
         process::run(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(unpacked))?;
     }
-    let lacks = |what: &str| format!("{package} has no {what} for {release}");
-    Modules::keep(unpacked, kept).with_context(|| lacks("modules"))?;
-    let packed = find(unpacked, &|name| name.starts_with("vmlinuz-"))?.with_context(|| lacks("vmlinuz"))?;
-    bzimage::unpack(&packed, &kept.join(IMAGE))
+    Ok(())
 }
 
 /// The first file below `folder` whose name is `wanted`.
