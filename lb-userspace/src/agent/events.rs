@@ -164,7 +164,7 @@ impl Agent {
         if !self.model.is_complete() {
             return;
         }
-        let outcome = block_in_place(|| self.programmer.sync(&self.model, Instant::now()));
+        let outcome = block_in_place(|| self.programmer.sync(&mut self.model, Instant::now()));
         self.tell_health(&outcome);
         if outcome.complete {
             self.retry = RETRY;
@@ -174,7 +174,7 @@ impl Agent {
         }
         if !self.ready {
             self.ready = true;
-            self.tell_ready(&outcome);
+            self.tell_ready();
         }
     }
 
@@ -194,13 +194,11 @@ impl Agent {
         }
     }
 
-    fn tell_ready(&self, outcome: &Outcome) {
-        info!(
-            "ready: {} services with {} destinations, {} interfaces",
-            outcome.services,
-            outcome.destinations,
-            self.node.interfaces()
-        );
+    fn tell_ready(&self) {
+        let services = &self.programmer.plan().services;
+        let destinations: usize = services.values().map(|service| service.destinations.len()).sum();
+        let interfaces = self.node.interfaces();
+        info!("ready: {} services with {destinations} destinations, {interfaces} interfaces", services.len());
     }
 
     fn look_at_node_in(&mut self, delay: Duration) {

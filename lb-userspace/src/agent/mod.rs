@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`start`] | from a bare node to attached programs, in order |
 //! | [`events`] | the loop: what happens, and what is done about it |
-//! | [`sync`] | model -> plan -> writer, and what is logged of it |
+//! | `programming` | model -> plan -> maps |
+//! | [`sync`] | the same with the kernel's maps, and what is logged of it |
 //! | `restored` | what an earlier agent programmed, while its origin cannot be read |
 //! | [`sources`] | which sources there are |
 //! | [`node`] | interfaces and addresses that come and go |
@@ -15,6 +16,7 @@
 pub mod events;
 pub mod node;
 pub mod once;
+mod programming;
 mod restored;
 pub mod sources;
 pub mod start;

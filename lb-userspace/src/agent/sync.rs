@@ -10,23 +10,20 @@ use tracing::{info, warn};
 
 use super::Config;
 use super::once::Once;
+use super::programming::Programming;
 use super::restored::{self, Restored};
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
 use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
 use crate::model::{Model, ProblemLog};
-use crate::plan::{self, Defaults, HealthCheck, Holders, can_serve_node_ports};
+use crate::plan::{Defaults, HealthCheck, Plan, Planner, can_serve_node_ports};
 use crate::view::pinned::Pinned;
 
 /// Brings the maps to what the model says.
 #[derive(Debug)]
 pub struct Programmer {
-    writer: Writer<KernelStore>,
+    programming: Programming<KernelStore>,
     restored: Restored,
     node_name: String,
-    defaults: Defaults,
-    /// Who had each frontend in the last plan.
-    holders: Holders,
-    health_checks: BTreeMap<(String, String), HealthCheck>,
     problems: ProblemLog,
     errors: Once,
 }
@@ -34,10 +31,6 @@ pub struct Programmer {
 /// What a sync came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Virtual services wanted.
-    pub services: usize,
-    /// Their destinations.
-    pub destinations: usize,
     /// Whether everything is as wanted. If not, trying again soon makes sense.
     pub complete: bool,
 }
@@ -67,12 +60,9 @@ impl Programmer {
             writer.name_removed(restored::names(&tables)?);
         }
         Ok(Self {
-            writer,
+            programming: Programming::new(Planner::new(defaults), writer),
             restored,
             node_name: config.node_name.clone(),
-            defaults,
-            holders: Holders::new(),
-            health_checks: BTreeMap::new(),
             problems: ProblemLog::new(),
             errors: Once::default(),
         })
@@ -80,39 +70,28 @@ impl Programmer {
 
     /// The `healthCheckNodePort`s of what was programmed last.
     pub fn health_checks(&self) -> &BTreeMap<(String, String), HealthCheck> {
-        &self.health_checks
+        &self.programming.planner.plan().health_checks
     }
 
     /// Takes the node's addresses as they are now. True if the plan may be another with them.
     pub fn set_addresses(&mut self, addresses: &[IpAddr]) -> bool {
-        let addresses = that_matter(addresses);
-        let differ = self.defaults.options.addresses != addresses;
-        self.defaults.options.addresses = addresses;
-        differ
+        self.programming.planner.set_addresses(that_matter(addresses))
     }
 
     /// What is inconsistent in the maps; the next sync heals it.
     pub fn findings(&self) -> &[Finding] {
-        self.writer.findings()
+        self.programming.writer.findings()
     }
 
-    /// Programs what the model says, which must be complete.
-    pub fn sync(&mut self, model: &Model, now: Instant) -> Outcome {
-        let mut plan = plan::plan_after(&self.holders, model, &model.node(&self.node_name), &self.defaults);
-        self.holders = plan.holders();
+    /// Programs what the model says, which must be complete. Costs what has changed since the last time, or everything
+    /// after an error.
+    pub fn sync(&mut self, model: &mut Model, now: Instant) -> Outcome {
+        let node = model.node(&self.node_name);
+        let result = self.programming.follow(model, &node, &mut self.restored, now);
         let problems = model.problems();
-        for problem in self.problems.update(problems.iter().chain(&plan.problems)) {
+        for problem in self.problems.update(problems.iter().chain(&self.programming.planner.plan().problems)) {
             warn!("{problem}");
         }
-        if model.has_gaps() {
-            self.restored.fill(&mut plan);
-        } else {
-            self.restored.forget();
-        }
-        let services = plan.services.len();
-        let destinations = plan.services.values().map(|service| service.destinations.len()).sum();
-        let result = self.writer.apply(&plan, now);
-        self.health_checks = plan.health_checks;
         let complete = result.is_ok();
         match result {
             Ok(summary) => {
@@ -125,12 +104,17 @@ impl Programmer {
                 }
             }
         }
-        Outcome { services, destinations, complete }
+        Outcome { complete }
+    }
+
+    /// What is to be programmed, but for what an earlier agent has programmed and nobody can read.
+    pub fn plan(&self) -> &Plan {
+        self.programming.planner.plan()
     }
 
     /// Frees the ids of removed destinations that no connection refers to any more.
     pub fn collect(&mut self, now: Instant) {
-        if let Err(errors) = self.writer.collect(now) {
+        if let Err(errors) = self.programming.writer.collect(now) {
             for error in errors {
                 warn!("cannot free removed destinations: {}; trying again", with_causes(&error));
             }

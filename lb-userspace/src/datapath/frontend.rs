@@ -134,6 +134,19 @@ impl Virtual {
         (found.problem().is_none() && found.key() == *key).then_some(found)
     }
 
+    /// The frontends that packets take for this: its own, and an IPv4 one's v4-mapped form.
+    pub(super) fn frontends(&self) -> impl Iterator<Item = Frontend> + use<> {
+        let Self { address, port, protocol, scope } = *self;
+        let own = Frontend { address, port, protocol, scope };
+        let mapped = match (address, scope) {
+            (IpAddr::V4(v4), Scope::Prefix(bits)) => Some((v4, Scope::Prefix(bits + MAPPED_BITS))),
+            (IpAddr::V4(v4), scope) => Some((v4, scope)),
+            (IpAddr::V6(_), _) => None,
+        };
+        let mapped = mapped.map(|(v4, scope)| Frontend { address: v4.to_ipv6_mapped().into(), scope, ..own });
+        [own].into_iter().chain(mapped)
+    }
+
     /// True for one that stands in `service_prefixes`.
     pub(super) const fn is_prefix(&self) -> bool {
         matches!(self.scope, Scope::Prefix(_))
@@ -244,6 +257,7 @@ mod tests {
             assert_eq!((service.to_string().as_str(), service.problem()), (name, None));
             assert_eq!(Virtual::from_key(&service.key()), Some(service));
             assert_eq!(service.key().lookups(), lookups, "{name}");
+            assert!(service.frontends().all(|frontend| Virtual::from(&frontend) == service), "{name}");
             assert!(!keys.contains(&service.key()), "{name}");
             keys.push(service.key());
         }

@@ -8,6 +8,7 @@
 //! | `update`, `version` | one service: what to write, in which order |
 //! | [`collect`] | removed destinations, until nothing refers to them |
 //! | [`frontend`], [`entry`] | what packets match, and what the maps say of a service beside its destinations |
+//! | `live` | how many services there are, of which kinds |
 //! | [`networks`] | networks of clients and of node ports |
 //! | `diff` | one service's edits, in IPVS's order |
 //! | `word` | how those edits move rr's and wrr's place in the list |
@@ -27,13 +28,14 @@ pub mod dump;
 pub mod entry;
 pub mod error;
 pub mod frontend;
+mod live;
 mod named;
 pub mod networks;
 mod restore;
 pub mod state;
 pub mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod update;
 mod version;
 mod word;

@@ -11,7 +11,7 @@ use lb_common::{
     layout::{NETWORK_BASE, NETWORK_NODE_PORTS, NETWORK_PODS, NetworkKey},
 };
 
-use super::{Access, ApplyError, MapStore, Plan, Writer, frontend::bits_before, write::Write};
+use super::{Access, ApplyError, MapStore, Plan, Writer, frontend::bits_before, state::ServiceState, write::Write};
 
 /// An entry of map `networks`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,6 +30,11 @@ impl Network {
         let before = NETWORK_BASE + u32::from(bits_before(network.addr().is_ipv4()));
         let length = before + u32::from(network.prefix_len());
         Self { owner, length, words: Address::from(network.addr()).words }
+    }
+
+    /// Before all networks of an owner.
+    const fn first(owner: u32) -> Self {
+        Self { owner, length: 0, words: [0; 4] }
     }
 
     /// From a key of the map.
@@ -94,26 +99,21 @@ impl<S: MapStore> Writer<S> {
         missing.map(|network| Write::Network { network }).collect()
     }
 
-    /// Deletes what nobody has any more. A service that could not be brought to what is desired keeps all that it has.
-    pub(super) fn settle_networks(&mut self, plan: &Plan, errors: &mut Vec<ApplyError>) {
-        if self.networks.is_empty() {
-            return;
+    /// Deletes what these owners do not have any more. A service that could not be brought to what is desired keeps all
+    /// that it has.
+    pub(super) fn settle_networks(&mut self, plan: &Plan, owners: BTreeSet<u32>, errors: &mut Vec<ApplyError>) {
+        let of_node = of_node(plan);
+        let mut old = Vec::new();
+        for owner in owners {
+            let wanted = match self.services.get(&owner) {
+                None => BTreeSet::new(),
+                Some(ServiceState { applied: Some(applied), .. }) => of_service(owner, &applied.access).collect(),
+                Some(state) if state.published.is_some() => continue,
+                Some(_) => BTreeSet::new(),
+            };
+            let had = self.networks.range(Network::first(owner)..).take_while(|network| network.owner == owner);
+            old.extend(had.filter(|network| !wanted.contains(*network) && !of_node.contains(*network)).copied());
         }
-        let mut wanted = of_node(plan);
-        let mut unsettled = BTreeSet::new();
-        for (id, state) in &self.services {
-            match (&state.applied, state.published) {
-                (Some(applied), _) => wanted.extend(of_service(*id, &applied.access)),
-                (None, Some(_)) => drop(unsettled.insert(*id)),
-                (None, None) => {}
-            }
-        }
-        let old: Vec<Network> = self
-            .networks
-            .iter()
-            .filter(|network| !wanted.contains(*network) && !unsettled.contains(&network.owner))
-            .copied()
-            .collect();
         for network in old {
             if let Err(error) = self.perform(&Write::DeleteNetwork { network }, "networks", &"all") {
                 errors.push(error);

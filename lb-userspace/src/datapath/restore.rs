@@ -14,6 +14,7 @@ use super::{
     Finding, Limits, MapStore, RestoreError, StoreError, Writer,
     allocate::{Arena, IdPool, Run},
     frontend::{Key, Virtual},
+    live::Live,
     state::{Draining, Member, Server, ServiceState, has_cursor, table},
     store::names,
     word::newer,
@@ -54,7 +55,7 @@ impl<S: MapStore> Writer<S> {
             arena: Arena::new(capacity.slots),
             findings: Vec::new(),
             writes: 0,
-            live: 0,
+            live: Live::default(),
             records,
             store,
         };
@@ -131,7 +132,7 @@ impl<S: MapStore> Writer<S> {
         };
         self.services.insert(value.id, state);
         self.by_virtual.insert(service, value.id);
-        self.live += 1;
+        self.live.add(&key);
         Ok(())
     }
 

@@ -6,12 +6,11 @@ use lb_common::{layout::Service, scheduler::Scheduler};
 
 use super::{
     ApplyError, DesiredService, MapStore, Summary, Writer,
-    allocate::Run,
     diff::{Diff, diff, word_edits},
     entry::check,
     frontend::Virtual,
     state::{Draining, Member, ServiceState, has_cursor},
-    version::prepare,
+    version::{Version, prepare},
     word::{WordChange, WordLog},
     write::Write,
 };
@@ -48,13 +47,13 @@ impl<S: MapStore> Writer<S> {
         let live = known.and_then(|id| self.services.get(&id)).is_some_and(|state| state.published.is_some());
         let refuse =
             |removed, total| ApplyError::NoServices { origin: desired.origin.clone(), service, removed, total };
-        if !live && self.live >= self.limits.services {
+        if !live && self.live.count() >= self.limits.services {
             return Err(refuse(0, self.limits.services));
         }
         if let Some(id) = known {
             return Ok(id);
         }
-        let removed = (self.services.len() as u32).saturating_sub(self.live);
+        let removed = (self.services.len() as u32).saturating_sub(self.live.count());
         let total = self.service_ids.limit();
         let id = self.service_ids.allocate().ok_or_else(|| refuse(removed, total))?;
         self.services.insert(id, ServiceState { virtual_service: Some(service), ..ServiceState::default() });
@@ -76,7 +75,7 @@ impl<S: MapStore> Writer<S> {
         let old = self.services.entry(id).or_default();
         let before = old.published.and_then(|published| Scheduler::from_number(published.scheduler));
         let edits = word_edits(before, desired.scheduler, &old.list, &diff.edits);
-        let version = self.version(id, service, desired, diff)?;
+        let mut version = self.version(id, service, desired, diff)?;
         let published = self.services.get(&id).and_then(|state| state.published);
         let rewrite = self.services.get(&id).is_some_and(|state| state.rewrite);
         // New thresholds change no slot, but are an edit to the scheduler.
@@ -85,7 +84,7 @@ impl<S: MapStore> Writer<S> {
             || !networks.is_empty()
             || !diff.edits.is_empty()
             || published != Some(Service { version: published.map_or(0, |p| p.version), ..version.value });
-        let mut writes = version.before;
+        let mut writes = std::mem::take(&mut version.before);
         if differs {
             writes.extend(prepare(id, published.as_ref(), desired.scheduler, &edits, version.value.version));
             writes.extend(networks);
@@ -104,7 +103,7 @@ impl<S: MapStore> Writer<S> {
             }
         }
         if differs {
-            self.published(id, version.value, version.set, version.table, diff, now);
+            self.published(id, service, &version, diff, now);
         }
         self.evaluate(&diff.list, origin, &service)?;
         let state = self.services.entry(id).or_default();
@@ -179,25 +178,18 @@ impl<S: MapStore> Writer<S> {
     }
 
     /// Remembers a published version; what it replaced rests.
-    fn published(
-        &mut self,
-        id: u32,
-        value: Service,
-        set: Option<Vec<Run>>,
-        table: Option<Vec<Run>>,
-        diff: &Diff,
-        now: Instant,
-    ) {
+    fn published(&mut self, id: u32, service: Virtual, version: &Version, diff: &Diff, now: Instant) {
+        let value = version.value;
         let state = self.services.entry(id).or_default();
         if state.published.replace(value).is_none() {
-            self.live += 1;
+            self.live.add(&service.key());
         }
         state.last_version = value.version;
         state.rewrite = false;
         state.list.clone_from(&diff.list);
-        for (owned, new) in [(&mut state.set, set), (&mut state.table, table)] {
+        for (owned, new) in [(&mut state.set, &version.set), (&mut state.table, &version.table)] {
             if let Some(new) = new {
-                std::mem::replace(owned, new).into_iter().for_each(|run| self.arena.retire(run, now));
+                std::mem::replace(owned, new.clone()).into_iter().for_each(|run| self.arena.retire(run, now));
             }
         }
         for member in &diff.list[..diff.added] {

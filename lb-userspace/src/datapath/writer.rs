@@ -9,12 +9,16 @@ use std::{
     time::Instant,
 };
 
-use lb_common::layout::{DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE, SERVICE_PERSISTENT};
+use lb_common::layout::{
+    DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE, NETWORK_NODE_PORTS, NETWORK_PODS,
+    SERVICE_PERSISTENT,
+};
 
 use super::{
-    ApplyError, Capacity, DesiredService, Finding, MapStore, Network, Plan,
+    ApplyError, Capacity, DesiredService, Finding, Frontend, MapStore, Network, Plan,
     allocate::{Arena, IdPool, Run},
     frontend::{Key, Virtual},
+    live::Live,
     state::{Draining, ServiceState},
     write::Write,
 };
@@ -83,7 +87,7 @@ pub struct Writer<S> {
     pub(super) arena: Arena,
     pub(super) findings: Vec<Finding>,
     pub(super) writes: u64,
-    pub(super) live: u32,
+    pub(super) live: Live,
 }
 
 impl<S: MapStore> Writer<S> {
@@ -112,27 +116,67 @@ impl<S: MapStore> Writer<S> {
     ///
     /// `now` decides which freed slots may be written again; it must not go backwards.
     pub fn apply(&mut self, plan: &Plan, now: Instant) -> Result<Summary, Vec<ApplyError>> {
-        self.arena.settle(now);
-        let mut summary = Summary::default();
         let mut errors = Vec::new();
-        let writes = self.writes;
-        self.add_networks(plan, &mut errors);
-        let wanted = wanted(plan, &mut errors);
+        let all = plan.services.iter().map(|(frontend, desired)| (Virtual::from(frontend), desired));
+        let wanted = distinct(all.collect(), &mut errors);
         let removed: Vec<Virtual> = self
             .by_virtual
             .iter()
             .filter(|(service, id)| {
-                self.services.get(id).is_some_and(|state| state.published.is_some())
-                    && wanted.binary_search_by_key(*service, |(wanted, _)| *wanted).is_err()
+                self.is_published(**id) && wanted.binary_search_by_key(*service, |(wanted, _)| *wanted).is_err()
             })
             .map(|(service, _)| *service)
             .collect();
+        let owners = self.networks.iter().map(|network| network.owner).collect();
+        self.bring_all(plan, wanted, &removed, owners, now, errors)
+    }
+
+    /// The same where no other services than these of `plan` are others, or gone, than at the last apply, and all of that
+    /// was written: what this costs follows `touched`, not the plan.
+    pub fn apply_changes(
+        &mut self,
+        plan: &Plan,
+        touched: &BTreeSet<Frontend>,
+        now: Instant,
+    ) -> Result<Summary, Vec<ApplyError>> {
+        let mut errors = Vec::new();
+        let mut removed: BTreeSet<Virtual> = touched.iter().map(Virtual::from).collect();
+        // What is another frontend, and one to packets, may have been there all the time.
+        let forms: BTreeSet<Frontend> =
+            removed.iter().flat_map(Virtual::frontends).chain(touched.iter().copied()).collect();
+        let stated = forms.iter().filter_map(|frontend| Some((Virtual::from(frontend), plan.services.get(frontend)?)));
+        let wanted = distinct(stated.collect(), &mut errors);
+        removed.retain(|service| {
+            wanted.binary_search_by_key(service, |(wanted, _)| *wanted).is_err() && self.is_live(service)
+        });
+        let removed: Vec<Virtual> = removed.into_iter().collect();
+        let ids = wanted.iter().map(|(service, _)| service).chain(&removed).filter_map(|s| self.by_virtual.get(s));
+        let owners = ids.copied().chain([NETWORK_NODE_PORTS, NETWORK_PODS]).collect();
+        self.bring_all(plan, wanted, &removed, owners, now, errors)
+    }
+
+    /// Brings these services to what is wanted, and removes those. `owners`: whose networks may be too many then.
+    fn bring_all(
+        &mut self,
+        plan: &Plan,
+        wanted: Vec<(Virtual, &DesiredService)>,
+        removed: &[Virtual],
+        owners: BTreeSet<u32>,
+        now: Instant,
+        mut errors: Vec<ApplyError>,
+    ) -> Result<Summary, Vec<ApplyError>> {
+        self.arena.settle(now);
+        let mut summary = Summary::default();
+        let writes = self.writes;
+        self.add_networks(plan, &mut errors);
         // What is removed makes room only where there is none: normally it goes last.
-        let prefixes = wanted.iter().map(|(service, _)| service).chain(&removed).filter(|service| service.is_prefix());
-        let removed_first = wanted.len() + removed.len() > self.limits.services as usize
-            || prefixes.count() >= self.store.capacity().prefixes as usize;
+        let created = wanted.iter().map(|(service, _)| service).filter(|service| !self.is_live(service));
+        let (created, prefixes) =
+            created.fold((0, 0), |(all, prefixes), service| (all + 1, prefixes + u32::from(service.is_prefix())));
+        let removed_first = self.live.count() + created > self.limits.services
+            || (prefixes > 0 && self.live.prefixes() + prefixes >= self.store.capacity().prefixes);
         if removed_first {
-            self.remove_all(&removed, now, &mut summary, &mut errors);
+            self.remove_all(removed, now, &mut summary, &mut errors);
         }
         for (service, desired) in wanted {
             let known = self.by_virtual.get(&service).and_then(|id| self.services.get(id));
@@ -143,14 +187,22 @@ impl<S: MapStore> Writer<S> {
             }
         }
         if !removed_first {
-            self.remove_all(&removed, now, &mut summary, &mut errors);
+            self.remove_all(removed, now, &mut summary, &mut errors);
         }
         self.remove_strays(now, &mut errors);
         self.settle_lookups(&mut errors);
-        self.settle_networks(plan, &mut errors);
+        self.settle_networks(plan, owners, &mut errors);
         self.retire_all(&mut errors);
         summary.writes = self.writes - writes;
         if errors.is_empty() { Ok(summary) } else { Err(errors) }
+    }
+
+    fn is_published(&self, id: u32) -> bool {
+        self.services.get(&id).is_some_and(|state| state.published.is_some())
+    }
+
+    fn is_live(&self, service: &Virtual) -> bool {
+        self.by_virtual.get(service).is_some_and(|id| self.is_published(*id))
     }
 
     fn remove_all(&mut self, removed: &[Virtual], now: Instant, summary: &mut Summary, errors: &mut Vec<ApplyError>) {
@@ -167,7 +219,7 @@ impl<S: MapStore> Writer<S> {
         let Some(&id) = self.by_virtual.get(&service) else { return Ok(()) };
         self.perform(&Write::DeleteService { key: service.key() }, "removal", &service)?;
         let Some(state) = self.services.get_mut(&id) else { return Ok(()) };
-        self.live -= 1;
+        self.live.remove(&service.key());
         state.published = None;
         state.applied = None;
         state.rewrite = false;
@@ -216,9 +268,7 @@ impl<S: MapStore> Writer<S> {
 
     /// The kinds of lookup that find all entries.
     pub(super) fn lookups_needed(&self) -> u32 {
-        let published = self.services.values().filter(|state| state.published.is_some());
-        let keys = published.filter_map(|state| state.virtual_service).map(|service| service.key());
-        keys.chain(self.strays.iter().map(|(key, _)| *key)).fold(0, |all, key| all | key.lookups())
+        self.strays.iter().fold(self.live.lookups(), |all, (key, _)| all | key.lookups())
     }
 
     /// Marks what is in no set any more as unavailable.
@@ -284,10 +334,11 @@ impl<S: MapStore> Writer<S> {
     }
 }
 
-/// The plan in the order of frontends as packets see them; of two that are one to packets, the first.
-fn wanted<'a>(plan: &'a Plan, errors: &mut Vec<ApplyError>) -> Vec<(Virtual, &'a DesiredService)> {
-    let mut wanted: Vec<(Virtual, &DesiredService)> =
-        plan.services.iter().map(|(frontend, desired)| (Virtual::from(frontend), desired)).collect();
+/// Services in the order of frontends as packets see them; of two that are one to packets, the first.
+fn distinct<'a>(
+    mut wanted: Vec<(Virtual, &'a DesiredService)>,
+    errors: &mut Vec<ApplyError>,
+) -> Vec<(Virtual, &'a DesiredService)> {
     // Stable, and already sorted but for v4-mapped addresses: linear.
     wanted.sort_by_key(|(service, _)| *service);
     wanted.dedup_by(|(service, desired), (kept, other)| {

@@ -21,20 +21,20 @@ mod store;
 pub mod tree;
 pub mod weights;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use affinity::Affinity;
 pub use exposure::{Exposure, ServiceType, TrafficPolicy};
 pub use frontend::{Frontend, Persistence, Scope, Thresholds};
 pub use node::Node;
-pub use object::{Kind, Object, ObjectKey, Origin};
+pub use object::{Kind, Object, ObjectKey, Origin, ServiceName};
 pub use problem::{Problem, ProblemLog};
 pub use rules::{RuleOptions, RuleOrigin, RuleServer, RuleService, Rules};
 pub use service::{SchedulerFlags, Service, ServicePort};
 pub use slice::{Endpoint, EndpointSlice, Hints, SlicePort};
 pub use weights::Weights;
 
-use store::Store;
+use store::{Store, Stored};
 
 /// A source of objects. When two sources state the same object, the lower one's holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,10 +79,20 @@ pub enum Change {
     Rules(Rules),
 }
 
+/// What is not as it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Services that changed, or one of whose slices did.
+    pub services: BTreeSet<ServiceName>,
+    /// Whether rules did.
+    pub rules: bool,
+}
+
 /// The state of all sources.
 #[derive(Debug, Default)]
 pub struct Model {
     sources: BTreeMap<SourceId, Source>,
+    rules_changed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -129,6 +139,7 @@ impl Model {
                 source.complete = true;
                 source.gaps = rules.gaps;
                 source.problems = rules.problems;
+                self.rules_changed |= source.rules != rules.services;
                 source.rules = rules.services;
             }
         }
@@ -173,6 +184,22 @@ impl Model {
         source.nodes.replace(nodes, &list.kept, Node::read);
     }
 
+    /// What has changed since this was asked last.
+    pub fn take_changes(&mut self) -> Changes {
+        let mut changes = Changes { rules: std::mem::take(&mut self.rules_changed), ..Changes::default() };
+        let mut slices = BTreeSet::new();
+        for source in self.sources.values_mut() {
+            changes.services.append(&mut source.services.take_changed().1);
+            let (mut keys, mut services) = source.slices.take_changed();
+            slices.append(&mut keys);
+            changes.services.append(&mut services);
+        }
+        // A slice that is gone may have hidden another source's, of another Service.
+        let versions = slices.iter().flat_map(|key| self.sources.values().filter_map(|source| source.slices.get(key)));
+        changes.services.extend(versions.filter_map(Stored::service));
+        changes
+    }
+
     /// All Services, by namespace and name.
     pub fn services(&self) -> impl Iterator<Item = &Service> {
         self.merged(|source| &source.services).into_values()
@@ -181,6 +208,33 @@ impl Model {
     /// All EndpointSlices, by namespace and name.
     pub fn slices(&self) -> impl Iterator<Item = &EndpointSlice> {
         self.merged(|source| &source.slices).into_values()
+    }
+
+    /// Every Service that is stated, and every one that slices name, in order.
+    pub fn service_names(&self) -> BTreeSet<ServiceName> {
+        let of_services = self.sources.values().flat_map(|source| source.services.iter());
+        let of_slices = self.sources.values().flat_map(|source| source.slices.services_of());
+        of_services.filter_map(|(_, service)| service.service()).chain(of_slices.cloned()).collect()
+    }
+
+    /// A Service.
+    pub fn service(&self, name: &ServiceName) -> Option<&Service> {
+        let key = name.key();
+        self.sources.values().find_map(|source| source.services.get(&key))
+    }
+
+    /// The EndpointSlices of a Service, by namespace and name.
+    pub fn slices_of(&self, name: &ServiceName) -> Vec<&EndpointSlice> {
+        let mut found = BTreeMap::new();
+        for (id, source) in &self.sources {
+            for (key, slice) in source.slices.of_service(name) {
+                let hidden = self.sources.range(..*id).any(|(_, lower)| lower.slices.get(key).is_some());
+                if !hidden {
+                    found.insert(key, slice);
+                }
+            }
+        }
+        found.into_values().collect()
     }
 
     /// All rules, source by source, in their order.
@@ -209,7 +263,10 @@ impl Model {
         problems
     }
 
-    fn merged<'a, T: 'a>(&'a self, store: impl Fn(&'a Source) -> &'a Store<T>) -> BTreeMap<&'a ObjectKey, &'a T> {
+    fn merged<'a, T: Stored + 'a>(
+        &'a self,
+        store: impl Fn(&'a Source) -> &'a Store<T>,
+    ) -> BTreeMap<&'a ObjectKey, &'a T> {
         let mut merged = BTreeMap::new();
         for source in self.sources.values() {
             for (key, object) in store(source).iter() {
@@ -220,12 +277,15 @@ impl Model {
     }
 
     /// Notes the objects that several sources state.
-    fn report_shared<T>(
+    fn report_shared<T: Stored>(
         &self,
         store: impl Fn(&Source) -> &Store<T>,
         origin: impl Fn(&T) -> &Origin,
         problems: &mut Vec<Problem>,
     ) {
+        if self.sources.values().filter(|source| !store(source).is_empty()).count() < 2 {
+            return;
+        }
         let mut seen: BTreeMap<&ObjectKey, &T> = BTreeMap::new();
         for source in self.sources.values() {
             for (key, object) in store(source).iter() {
@@ -236,6 +296,30 @@ impl Model {
                 }
             }
         }
+    }
+}
+
+impl Stored for Service {
+    const INDEXED: bool = false;
+
+    fn service(&self) -> Option<ServiceName> {
+        Some(ServiceName { namespace: self.namespace.clone(), name: self.name.clone() })
+    }
+}
+
+impl Stored for EndpointSlice {
+    const INDEXED: bool = true;
+
+    fn service(&self) -> Option<ServiceName> {
+        Some(ServiceName { namespace: self.namespace.clone(), name: self.service.clone() })
+    }
+}
+
+impl Stored for Node {
+    const INDEXED: bool = false;
+
+    fn service(&self) -> Option<ServiceName> {
+        None
     }
 }
 

@@ -65,6 +65,22 @@ impl fmt::Display for ObjectKey {
     }
 }
 
+/// Namespace and name of a Service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceName {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl ServiceName {
+    /// The Service of this name.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey { kind: Kind::Service, namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
 /// Where an object was written. The default is the API server, where there are no lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {

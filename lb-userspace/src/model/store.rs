@@ -1,16 +1,37 @@
 //! The objects of one kind that one source has: their valid versions and what is wrong with them.
+//!
+//! Also which of them belong to a Service, what is wrong, and what has changed since somebody asked: each can be had without
+//! looking at all objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::ServiceName;
 use super::object::{Object, ObjectKey, Origin};
 use super::problem::Problem;
 
 /// Judges an object: its valid version given the one before, and what is wrong.
 type Read<T> = fn(&Object, Option<&T>) -> (Option<T>, Vec<Problem>);
 
+/// An object that may belong to a Service.
+pub(super) trait Stored: PartialEq {
+    /// Whether the Service cannot be told from the object's key, so that an index is kept.
+    const INDEXED: bool;
+
+    /// The Service that this version belongs to.
+    fn service(&self) -> Option<ServiceName>;
+}
+
 #[derive(Debug)]
 pub(super) struct Store<T> {
     entries: BTreeMap<ObjectKey, Entry<T>>,
+    /// Objects of a Service, in order, where [`Stored::INDEXED`].
+    of_service: BTreeMap<ServiceName, Vec<ObjectKey>>,
+    /// Objects of which something is wrong.
+    wrong: BTreeSet<ObjectKey>,
+    /// Objects that have another valid version than before, where [`Stored::INDEXED`].
+    changed: BTreeSet<ObjectKey>,
+    /// Services that such objects belong to, or did.
+    services: BTreeSet<ServiceName>,
 }
 
 #[derive(Debug)]
@@ -24,18 +45,27 @@ struct Entry<T> {
 
 impl<T> Default for Store<T> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new() }
+        Self {
+            entries: BTreeMap::new(),
+            of_service: BTreeMap::new(),
+            wrong: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            services: BTreeSet::new(),
+        }
     }
 }
 
-impl<T> Store<T> {
+impl<T: Stored> Store<T> {
     pub(super) fn apply(&mut self, object: &Object, read: Read<T>) {
         let previous = self.entries.remove(&object.key);
-        self.entries.insert(object.key.clone(), Entry::read(object, previous.as_ref(), read));
+        let entry = Entry::read(object, previous.as_ref(), read);
+        self.note(&object.key, previous.as_ref(), Some(&entry));
+        self.entries.insert(object.key.clone(), entry);
     }
 
     pub(super) fn delete(&mut self, key: &ObjectKey) {
-        self.entries.remove(key);
+        let previous = self.entries.remove(key);
+        self.note(key, previous.as_ref(), None);
     }
 
     /// Replaces everything, except that `kept` objects that are not in the list stay as they are. The first of two
@@ -48,15 +78,59 @@ impl<T> Store<T> {
                 // Once per place: a file that lists an object three times is told of the second and the third.
                 if twice.insert((&object.key, object.origin.describe())) {
                     first.problems.push(stated_twice(&object.key, &object.origin, &first.origin));
+                    self.wrong.insert(object.key.clone());
                 }
                 continue;
             }
-            let entry = Entry::read(object, previous.get(&object.key), read);
+            let before = previous.remove(&object.key);
+            let entry = Entry::read(object, before.as_ref(), read);
+            self.note(&object.key, before.as_ref(), Some(&entry));
             self.entries.insert(object.key.clone(), entry);
         }
         for key in kept {
             if let (false, Some(entry)) = (self.entries.contains_key(key), previous.remove(key)) {
                 self.entries.insert(key.clone(), entry);
+            }
+        }
+        for (key, gone) in previous {
+            self.note(&key, Some(&gone), None);
+        }
+    }
+
+    /// Notes that an object has another version.
+    fn note(&mut self, key: &ObjectKey, before: Option<&Entry<T>>, after: Option<&Entry<T>>) {
+        if after.is_some_and(|entry| !entry.problems.is_empty()) {
+            self.wrong.insert(key.clone());
+        } else {
+            self.wrong.remove(key);
+        }
+        let (before, after) = (before.and_then(|e| e.valid.as_ref()), after.and_then(|e| e.valid.as_ref()));
+        if before == after {
+            return;
+        }
+        let (before, after) = (before.and_then(T::service), after.and_then(T::service));
+        if T::INDEXED {
+            self.changed.insert(key.clone());
+            if before != after {
+                self.index(key, before.as_ref(), after.as_ref());
+            }
+        }
+        self.services.extend(before.into_iter().chain(after));
+    }
+
+    fn index(&mut self, key: &ObjectKey, before: Option<&ServiceName>, after: Option<&ServiceName>) {
+        if let Some(service) = before
+            && let Some(keys) = self.of_service.get_mut(service)
+        {
+            keys.retain(|other| other != key);
+            if keys.is_empty() {
+                self.of_service.remove(service);
+            }
+        }
+        if let Some(service) = after {
+            let keys = self.of_service.entry(service.clone()).or_default();
+            if let Err(place) = keys.binary_search(key) {
+                keys.insert(place, key.clone());
             }
         }
     }
@@ -69,13 +143,37 @@ impl<T> Store<T> {
         self.entries.iter().filter_map(|(key, entry)| Some((key, entry.valid.as_ref()?)))
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The objects of a Service, where [`Stored::INDEXED`].
+    pub(super) fn of_service(&self, service: &ServiceName) -> impl Iterator<Item = (&ObjectKey, &T)> {
+        let keys = self.of_service.get(service).into_iter().flatten();
+        keys.filter_map(|key| Some((key, self.get(key)?)))
+    }
+
+    /// The Services that have objects, where [`Stored::INDEXED`].
+    pub(super) fn services_of(&self) -> impl Iterator<Item = &ServiceName> {
+        self.of_service.keys()
+    }
+
+    /// What has changed since this was asked last: objects, where [`Stored::INDEXED`], and Services that they belong to.
+    pub(super) fn take_changed(&mut self) -> (BTreeSet<ObjectKey>, BTreeSet<ServiceName>) {
+        (std::mem::take(&mut self.changed), std::mem::take(&mut self.services))
+    }
+
+    fn wrong(&self) -> impl Iterator<Item = &Entry<T>> {
+        self.wrong.iter().filter_map(|key| self.entries.get(key))
+    }
+
     pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
-        self.entries.values().flat_map(|entry| &entry.problems)
+        self.wrong().flat_map(|entry| &entry.problems)
     }
 
     /// True if there is an object that is wrong and never was right.
     pub(super) fn unreadable(&self) -> bool {
-        self.entries.values().any(|entry| entry.valid.is_none() && !entry.problems.is_empty())
+        self.wrong().any(|entry| entry.valid.is_none())
     }
 }
 

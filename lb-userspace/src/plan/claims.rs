@@ -1,73 +1,110 @@
-//! Who gets a frontend that several Services state.
+//! What those are told who do not get what they state: somebody else has it, or there is no room.
 
-use super::frontends::Claim;
-use super::{Defaults, Holders, Plan, problem};
-use crate::model::Service;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::contest::{Claimant, Who};
+use super::frontends::{Field, origin};
+use super::planner::Planner;
+use super::{Defaults, Frontend, Problem, problem, rules};
 use crate::model::service::{SCHEDULER_ANNOTATION, SCHEDULER_FLAGS_ANNOTATION};
+use crate::model::{Model, Service};
 
-impl Plan {
-    /// Adds those frontends of a Service that it has already, and leaves the others.
-    pub(super) fn keep(&mut self, held: &Holders, claims: &mut Vec<Claim>, defaults: &Defaults) {
-        let mut others = Vec::new();
-        for claim in claims.drain(..) {
-            let has_it = held.get(&claim.frontend()).is_some_and(|holder| holder == claim.origin());
-            let free = !self.services.contains_key(&claim.frontend()) && self.has_room(&claim, defaults);
-            if has_it && free {
-                self.services.extend(claim.services);
+impl Planner {
+    /// Tells those that do not get a frontend who has it.
+    pub(super) fn tell_losers(&mut self, model: &Model, frontend: Frontend) {
+        let contest = self.contests.get(&frontend).filter(|contest| contest.admitted);
+        let winner = contest.and_then(|contest| Some((contest, contest.winner()?)));
+        let told = winner.map(|(contest, winner)| {
+            let losers = contest.losers().iter();
+            losers.filter_map(|loser| lost(model, frontend, loser, winner)).collect::<Vec<_>>()
+        });
+        match told.filter(|told| !told.is_empty()) {
+            Some(told) => drop(self.problems.contests.insert(frontend, told)),
+            None => drop(self.problems.contests.remove(&frontend)),
+        }
+    }
+
+    /// Decides who gets room, older ones first, and who has some before others of its age. Looks at all that is stated.
+    pub(super) fn admit(&mut self, model: &Model) {
+        let mut winners: Vec<(Frontend, Claimant)> = self
+            .contests
+            .iter()
+            .filter_map(|(frontend, contest)| Some((*frontend, contest.winner()?.clone())))
+            .collect();
+        let programmed = winners.iter().filter(|(frontend, _)| self.plan.services.contains_key(frontend));
+        let known: BTreeSet<Who> = programmed.map(|(_, winner)| winner.who.clone()).collect();
+        winners.iter_mut().for_each(|(_, winner)| winner.holds = known.contains(&winner.who));
+        winners.sort_by_cached_key(|(_, winner)| winner.rank());
+        let (mut used, limit) = (0, self.defaults.max_services);
+        let mut left_out: BTreeMap<Who, usize> = BTreeMap::new();
+        for (frontend, winner) in winners {
+            let fits = used + winner.size <= limit;
+            if fits {
+                used += winner.size;
             } else {
-                others.push(claim);
+                *left_out.entry(winner.who).or_default() += winner.size;
+            }
+            if let Some(contest) = self.contests.get_mut(&frontend) {
+                contest.admitted = fits;
             }
         }
-        *claims = others;
-    }
-
-    /// Adds what is free of the frontends of a Service.
-    pub(super) fn add(&mut self, service: &Service, claims: Vec<Claim>, defaults: &Defaults) {
-        self.check_flags(service, defaults);
-        let mut left_out = 0;
-        for claim in claims {
-            if let Some(winner) = self.services.get(&claim.frontend()) {
-                let own = winner.origin.starts_with(&format!("{}/{}:", service.namespace, service.name));
-                let (frontend, winner) = (claim.frontend(), &winner.origin);
-                let message = if own {
-                    format!("{frontend} is stated twice: {winner} has it")
-                } else {
-                    format!(
-                        "{frontend} belongs to {winner}: the older Service has it until it is deleted, then this one"
-                    )
-                };
-                self.problems.push(problem(service, claim.field, claim.value, message));
-            } else if self.has_room(&claim, defaults) {
-                self.services.extend(claim.services);
-            } else {
-                left_out += claim.services.len();
-            }
-        }
-        if left_out > 0 {
+        self.full = !left_out.is_empty();
+        let rules: usize = left_out.iter().filter(|(who, _)| matches!(who, Who::Rule(_))).map(|(_, count)| count).sum();
+        let of_services = left_out.iter().filter_map(|(who, count)| {
+            let Who::Service(name) = who else { return None };
             let message = format!(
-                "{left_out} of its virtual services are left out: there is room for {} (max_services), older ones first",
-                defaults.max_services
+                "{count} of its virtual services are left out: there is room for {limit} (max_services), older ones first"
             );
-            self.problems.push(problem(service, "spec.ports".to_owned(), String::new(), message));
-        }
+            Some(problem(model.service(name)?, "spec.ports".to_owned(), String::new(), message))
+        });
+        let first = left_out.keys().find_map(|who| match who {
+            Who::Rule(index) => model.rules().nth(*index),
+            Who::Service(_) => None,
+        });
+        let of_rules = first.map(|rule| rules::no_room(rule, rules, limit));
+        self.problems.room = of_services.chain(of_rules).collect();
     }
+}
 
-    fn has_room(&self, claim: &Claim, defaults: &Defaults) -> bool {
-        self.services.len() + claim.services.len() <= defaults.max_services
-    }
+fn lost(model: &Model, frontend: Frontend, loser: &Claimant, winner: &Claimant) -> Option<Problem> {
+    let has_it = origin_of(model, winner);
+    let name = match &loser.who {
+        Who::Service(name) => name,
+        Who::Rule(index) => return Some(rules::lost(model.rules().nth(*index)?, &has_it)),
+    };
+    let message = if loser.who == winner.who {
+        format!("{frontend} is stated twice: {has_it} has it")
+    } else {
+        format!("{frontend} belongs to {has_it}: the older Service has it until it is deleted, then this one")
+    };
+    let (field, value) = loser.field.of(&frontend);
+    Some(problem(model.service(name)?, field, value, message))
+}
 
-    /// Flags of a Service that names no scheduler must be those of the default one. If it names one, the model has
-    /// compared them.
-    fn check_flags(&mut self, service: &Service, defaults: &Defaults) {
-        let Some(scheduler) = service.flags.scheduler else { return };
-        if service.scheduler.is_none() && scheduler != defaults.scheduler && !service.addresses.is_empty() {
-            let (of, default) = (scheduler.name(), defaults.scheduler.name());
-            let message = format!(
-                "flags of {of}, but the Service names no scheduler and the default is {default}: they are ignored; state \
-                 {SCHEDULER_ANNOTATION}: {of}, or leave them out"
-            );
-            let field = format!("metadata.annotations[{SCHEDULER_FLAGS_ANNOTATION}]");
-            self.problems.push(problem(service, field, service.flags.to_string(), message));
+/// [`DesiredService::origin`](super::DesiredService::origin) of what a claimant states.
+pub(super) fn origin_of(model: &Model, claimant: &Claimant) -> String {
+    let found = match (&claimant.who, claimant.field) {
+        (Who::Service(name), Field::Port(index) | Field::Address(index, _) | Field::NodePort(index)) => {
+            model.service(name).and_then(|service| Some(origin(service, service.ports.get(index)?)))
         }
+        (Who::Rule(index), _) => model.rules().nth(*index).map(|rule| rule.origin.to_string()),
+        (Who::Service(_), Field::Rule) => None,
+    };
+    found.unwrap_or_default()
+}
+
+/// Flags of a Service that names no scheduler must be those of the default one. If it names one, the model has compared
+/// them.
+pub(super) fn check_flags(service: &Service, defaults: &Defaults) -> Option<Problem> {
+    let scheduler = service.flags.scheduler?;
+    if service.scheduler.is_some() || scheduler == defaults.scheduler || service.addresses.is_empty() {
+        return None;
     }
+    let (of, default) = (scheduler.name(), defaults.scheduler.name());
+    let message = format!(
+        "flags of {of}, but the Service names no scheduler and the default is {default}: they are ignored; state \
+         {SCHEDULER_ANNOTATION}: {of}, or leave them out"
+    );
+    let field = format!("metadata.annotations[{SCHEDULER_FLAGS_ANNOTATION}]");
+    Some(problem(service, field, service.flags.to_string(), message))
 }

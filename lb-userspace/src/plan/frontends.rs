@@ -17,23 +17,38 @@ pub(super) struct Site<'a> {
     pub(super) pod_networks: &'a BTreeSet<IpNet>,
 }
 
-/// A frontend that a Service states.
+/// A frontend that somebody states, and the virtual service there.
 pub(super) struct Claim {
-    /// Where it is stated, and the value there.
-    pub(super) field: String,
-    pub(super) value: String,
-    /// The virtual service of the frontend, and the one for external clients, if they have their own. They are programmed
-    /// both or not at all.
-    pub(super) services: Vec<(Frontend, DesiredService)>,
+    pub(super) frontend: Frontend,
+    /// Where it is stated.
+    pub(super) field: Field,
+    pub(super) service: DesiredService,
+    /// The one for external clients, if they have their own. They are programmed both or not at all.
+    pub(super) external: Option<DesiredService>,
 }
 
-impl Claim {
-    pub(super) fn frontend(&self) -> Frontend {
-        self.services[0].0
-    }
+/// Where a frontend is stated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    /// As the port of this index of a Service, at the cluster address.
+    Port(usize),
+    /// As the port of this index, at an address for the outside.
+    Address(usize, &'static str),
+    /// As the node port of the port of this index.
+    NodePort(usize),
+    /// By a rule, as a whole.
+    Rule,
+}
 
-    pub(super) fn origin(&self) -> &str {
-        &self.services[0].1.origin
+impl Field {
+    /// Its path, and what stands there.
+    pub(super) fn of(self, frontend: &Frontend) -> (String, String) {
+        match self {
+            Self::Port(index) => (format!("spec.ports[{index}]"), frontend.port.to_string()),
+            Self::Address(_, field) => (field.to_owned(), frontend.address.to_string()),
+            Self::NodePort(index) => (format!("spec.ports[{index}].nodePort"), frontend.port.to_string()),
+            Self::Rule => (String::new(), String::new()),
+        }
     }
 }
 
@@ -50,7 +65,7 @@ pub(super) fn claims(
         for &address in &service.addresses {
             let mut claimed = Claimed::new(service, port, address, slices, site, problems);
             claimed.cluster_address(index);
-            claimed.external_addresses();
+            claimed.external_addresses(index);
             claimed.node_port(index);
             claims.append(&mut claimed.claims);
         }
@@ -123,21 +138,21 @@ impl<'a> Claimed<'a> {
         };
         let frontend = Frontend::new(self.address, self.port.port, self.port.protocol);
         let destinations = if local { &self.local } else { &self.cluster };
-        let services = vec![(frontend, self.desired(destinations, access))];
-        self.claims.push(Claim { field: format!("spec.ports[{index}]"), value: self.port.port.to_string(), services });
+        let service = self.desired(destinations, access);
+        self.claims.push(Claim { frontend, field: Field::Port(index), service, external: None });
     }
 
     /// Addresses of load balancers, which alone obey the source ranges (SR-1), and `externalIPs`.
-    fn external_addresses(&mut self) {
+    fn external_addresses(&mut self, index: usize) {
         let (service, v4) = (self.service, self.v4());
         let of_family = |addresses: &'a [IpAddr]| addresses.iter().copied().filter(move |a| a.is_ipv4() == v4);
         for address in of_family(&service.exposure.load_balancer_addresses) {
             let sources = service.exposure.sources(v4);
-            self.external("status.loadBalancer.ingress", address.to_string(), address, self.port.port, sources);
+            self.external(Field::Address(index, "status.loadBalancer.ingress"), address, self.port.port, sources);
         }
         if self.site.defaults.options.external_addresses {
             for address in of_family(&service.exposure.external_addresses) {
-                self.external("spec.externalIPs", address.to_string(), address, self.port.port, BTreeSet::new());
+                self.external(Field::Address(index, "spec.externalIPs"), address, self.port.port, BTreeSet::new());
             }
         }
     }
@@ -146,32 +161,28 @@ impl<'a> Claimed<'a> {
     fn node_port(&mut self, index: usize) {
         let Some(port) = self.port.node_port.filter(|_| self.site.defaults.options.node_ports) else { return };
         let any = if self.v4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
-        self.external(&format!("spec.ports[{index}].nodePort"), port.to_string(), any, port, BTreeSet::new());
+        self.external(Field::NodePort(index), any, port, BTreeSet::new());
     }
 
     /// A frontend for traffic from outside, where only the external policy counts (SEL-7, SEL-8). Under `Cluster` every
     /// client comes from the node's address, so that replies of other nodes' servers come back through it. Under `Local`
     /// external clients keep theirs, and reach the servers of this node; the cluster's own clients reach all (section 7).
-    fn external(&mut self, field: &str, value: String, address: IpAddr, port: u16, sources: BTreeSet<IpNet>) {
-        let (own, external) = match address.is_unspecified() {
-            true => (Scope::NodePort, Scope::ExternalNodePort),
-            false => (Scope::Address, Scope::External),
-        };
-        let of_scope = |scope| Frontend { scope, ..Frontend::new(address, port, self.port.protocol) };
-        let split = self.service.exposure.is_external_local();
+    fn external(&mut self, field: Field, address: IpAddr, port: u16, sources: BTreeSet<IpNet>) {
+        let scope = if address.is_unspecified() { Scope::NodePort } else { Scope::Address };
+        let frontend = Frontend { scope, ..Frontend::new(address, port, self.port.protocol) };
         // An address may stand in several fields of a Service: the first one holds, and restricts it the most.
-        if self.claims.iter().any(|claim| claim.frontend() == of_scope(own)) {
+        if self.claims.iter().any(|claim| claim.frontend == frontend) {
             return;
         }
+        let split = self.service.exposure.is_external_local();
         let masquerade = if split { Masquerade::Never } else { Masquerade::Always };
         let access = Access { masquerade, split, silent: false, sources: sources.clone() };
-        let mut services = vec![(of_scope(own), self.desired(&self.cluster, access))];
-        if split {
+        let service = self.desired(&self.cluster, access);
+        let external = split.then(|| {
             let silent = self.is_elsewhere();
-            let access = Access { masquerade: Masquerade::Never, split: false, silent, sources };
-            services.push((of_scope(external), self.desired(&self.local, access)));
-        }
-        self.claims.push(Claim { field: field.to_owned(), value, services });
+            self.desired(&self.local, Access { masquerade: Masquerade::Never, split: false, silent, sources })
+        });
+        self.claims.push(Claim { frontend, field, service, external });
     }
 
     /// True if there are endpoints, and none of them here (NE-4).
@@ -197,7 +208,7 @@ impl<'a> Claimed<'a> {
 }
 
 /// A port of a Service, for messages.
-fn origin(service: &Service, port: &ServicePort) -> String {
+pub(super) fn origin(service: &Service, port: &ServicePort) -> String {
     let Service { namespace, name, .. } = service;
     match port.name.as_str() {
         "" => format!("{namespace}/{name}:{}", port.port),

@@ -3,10 +3,12 @@
 
 mod access;
 mod claims;
+mod contest;
 mod frontends;
 mod health;
 mod node_ports;
 mod options;
+pub mod planner;
 mod rules;
 mod selection;
 mod weight;
@@ -17,14 +19,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use lb_common::scheduler::Scheduler;
 
-use crate::model::{EndpointSlice, Model, Service};
+use crate::model::{Changes, EndpointSlice, Model, Service, ServiceName};
 pub use crate::model::{Frontend, Node, Persistence, Problem, ProblemLog, Scope, Thresholds};
 pub use access::{Access, Masquerade};
 pub use health::HealthCheck;
 pub use node_ports::can_serve as can_serve_node_ports;
 pub use options::{Defaults, Detector, NodePortAddresses, Options};
-
-use frontends::Site;
+pub use planner::Planner;
 
 /// A real server of a virtual service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,83 +102,35 @@ pub struct Plan {
     pub problems: Vec<Problem>,
 }
 
-/// Slices by the namespace and name of their Service.
-type SlicesOfServices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
-
-/// Who has each frontend: [`DesiredService::origin`].
-pub type Holders = BTreeMap<Frontend, String>;
+impl Plan {
+    fn set_health_check(&mut self, service: &ServiceName, check: Option<HealthCheck>) {
+        let key = (service.namespace.clone(), service.name.clone());
+        match check {
+            Some(check) => drop(self.health_checks.insert(key, check)),
+            None => drop(self.health_checks.remove(&key)),
+        }
+    }
+}
 
 /// Decides what this node should do. Depends on nothing but its arguments, and not on the order in which the model
 /// learned what it holds.
 pub fn plan(model: &Model, node: &Node, defaults: &Defaults) -> Plan {
-    plan_after(&Holders::new(), model, node, defaults)
-}
-
-/// The same where something is programmed already: of Services of one age that state one frontend, the one that has it
-/// keeps it. A Service in a file has no age; without this, one that is added by mistake could take a frontend that works.
-pub fn plan_after<'a>(held: &Holders, model: &'a Model, node: &Node, defaults: &Defaults) -> Plan {
-    let mut slices = SlicesOfServices::<'a>::new();
-    for slice in model.slices() {
-        slices.entry((&slice.namespace, &slice.service)).or_default().push(slice);
-    }
-    let mut services: Vec<&Service> = model.services().collect();
-    // Whoever was there first has the older right to an address; objects without a time come last.
-    services.sort_by_key(|service| {
-        (service.created.unwrap_or(i64::MAX), service.namespace.as_str(), service.name.as_str())
-    });
-    let pod_networks = access::pod_networks(node, &defaults.options);
-    let mut plan = Plan {
-        node_port_addresses: node_ports::addresses(node, &defaults.options),
-        problems: report_orphans(&services, &slices),
-        ..Plan::default()
-    };
-    let site = Site { node, defaults, pod_networks: &pod_networks };
-    for of_one_age in services.chunk_by(|a, b| a.created == b.created) {
-        let mut claimed = Vec::new();
-        for service in of_one_age {
-            let Service { namespace, name, .. } = *service;
-            let slices = slices.get(&(namespace.as_str(), name.as_str())).map_or(&[][..], Vec::as_slice);
-            if let Some(check) = health::check(service, slices, node) {
-                plan.health_checks.insert((namespace.clone(), name.clone()), check);
-            }
-            claimed.push((*service, frontends::claims(service, slices, &site, &mut plan.problems)));
-        }
-        for (_, claims) in &mut claimed {
-            plan.keep(held, claims, defaults);
-        }
-        for (service, claims) in claimed {
-            plan.add(service, claims, defaults);
-        }
-    }
-    plan.problems.extend(access::lacks_networks(node, &defaults.options));
-    plan.pod_networks = pod_networks;
-    plan.add_rules(model.rules(), defaults);
-    plan
-}
-
-impl Plan {
-    /// Who has what.
-    pub fn holders(&self) -> Holders {
-        self.services.iter().map(|(frontend, service)| (*frontend, service.origin.clone())).collect()
-    }
+    let mut planner = Planner::new(defaults.clone());
+    planner.update(model, node, &Changes::default());
+    planner.into_plan()
 }
 
 /// Slices in files that name a Service that nobody states: most likely a misspelt label. At an API server that is
 /// everyday life (headless Services, other proxies' Services) and no problem.
-fn report_orphans(services: &[&Service], slices: &SlicesOfServices<'_>) -> Vec<Problem> {
-    let known: BTreeSet<_> =
-        services.iter().map(|service| (service.namespace.as_str(), service.name.as_str())).collect();
-    let orphans = slices.iter().filter(|(service, _)| !known.contains(*service)).flat_map(|(_, slices)| slices);
-    orphans
-        .filter(|slice| slice.origin.file.is_some())
-        .map(|slice| Problem {
-            object: format!("EndpointSlice {}/{}", slice.namespace, slice.name),
-            location: slice.origin.location(0),
-            field: format!("metadata.labels[{}]", crate::model::slice::SERVICE_NAME_LABEL),
-            value: crate::model::problem::shown(&slice.service),
-            message: "no such Service in this namespace: its endpoints wait for it".to_owned(),
-        })
-        .collect()
+fn orphans(slices: &[&EndpointSlice]) -> impl Iterator<Item = Problem> {
+    let of_files = slices.iter().filter(|slice| slice.origin.file.is_some());
+    of_files.map(|slice| Problem {
+        object: format!("EndpointSlice {}/{}", slice.namespace, slice.name),
+        location: slice.origin.location(0),
+        field: format!("metadata.labels[{}]", crate::model::slice::SERVICE_NAME_LABEL),
+        value: crate::model::problem::shown(&slice.service),
+        message: "no such Service in this namespace: its endpoints wait for it".to_owned(),
+    })
 }
 
 fn problem(service: &Service, field: String, value: String, message: String) -> Problem {

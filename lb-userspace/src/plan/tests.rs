@@ -134,25 +134,34 @@ fn two_services_with_one_frontend_the_older_has_it_and_the_other_takes_over() {
 
 #[test]
 fn of_one_age_the_service_that_has_a_frontend_keeps_it_from_one_that_comes_later() {
-    let node = Node::named("n0");
-    let later = |held: &Plan, objects: &[Value]| {
-        super::plan_after(&held.holders(), &model(objects), &node, &Defaults::default())
+    let (mut model, mut planner) = (Model::new(), Planner::new(Defaults::default()));
+    let mut later = |objects: &[&Value]| {
+        let objects = objects.iter().map(|json| object(json)).collect();
+        model.replace(SourceId::API_SERVICES, List { objects, ..List::default() });
+        let changes = model.take_changes();
+        planner.update(&model, &Node::named("n0"), &changes);
+        planner.plan().clone()
     };
-    let first = service("b", "10.96.0.1", &["p:80/TCP", "q:81/TCP"]);
-    let held = plan(&model(std::slice::from_ref(&first)), &node, &Defaults::default());
-    let second = service("a", "10.96.0.1", &["p:80/TCP", "r:82/TCP"]);
-    let both = later(&held, &[first.clone(), second.clone()]);
     let origins = |plan: &Plan| plan.services.values().map(|service| service.origin.clone()).collect::<Vec<_>>();
+    let first = service("b", "10.96.0.1", &["p:80/TCP", "q:81/TCP"]);
+    let second = service("a", "10.96.0.1", &["p:80/TCP", "r:82/TCP"]);
+    later(&[&first]);
+    let both = later(&[&first, &second]);
     assert_eq!(origins(&both), ["demo/b:p", "demo/b:q", "demo/a:r"]);
     let texts: Vec<String> = both.problems.iter().map(ToString::to_string).collect();
     assert!(texts.len() == 1 && texts[0].contains("Service demo/a: spec.ports[0]: 80: TCP 10.96.0.1:80"), "{texts:?}");
-    assert_eq!(later(&both, &[first.clone(), second.clone()]), both);
-    // It goes, the other has it, and keeps it when the first one returns.
-    let alone = later(&both, std::slice::from_ref(&second));
-    assert_eq!(origins(&later(&alone, &[first.clone(), second.clone()])), ["demo/a:p", "demo/b:q", "demo/a:r"]);
+    assert_eq!(later(&[&first, &second]), both);
+    // Another name of its port is no reason to lose it.
+    let renamed = service("b", "10.96.0.1", &["x:80/TCP", "q:81/TCP"]);
+    assert_eq!(origins(&later(&[&renamed, &second])), ["demo/b:x", "demo/b:q", "demo/a:r"]);
     // Age decides first.
-    let older = with(second, "/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
-    assert_eq!(origins(&later(&held, &[first, older])), ["demo/a:p", "demo/b:q", "demo/a:r"]);
+    let older = with(second.clone(), "/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
+    assert_eq!(origins(&later(&[&first, &older])), ["demo/a:p", "demo/b:q", "demo/a:r"]);
+    // It goes, the other has it, and keeps it when the first one returns.
+    later(&[&first]);
+    assert_eq!(origins(&later(&[&first, &second])), ["demo/b:p", "demo/b:q", "demo/a:r"]);
+    later(&[&second]);
+    assert_eq!(origins(&later(&[&first, &second])), ["demo/a:p", "demo/b:q", "demo/a:r"]);
 }
 
 #[test]

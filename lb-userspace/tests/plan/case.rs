@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use lb_userspace::model::tree::Tree;
 use lb_userspace::model::{Change, Kind, Model, Object, ObjectKey, Origin, SourceId};
-use lb_userspace::plan::{Defaults, Detector, Holders, NodePortAddresses, Options, plan_after};
+use lb_userspace::plan::{Defaults, Detector, NodePortAddresses, Options, Planner};
 use serde::Deserialize;
 
 use crate::text;
@@ -169,7 +169,7 @@ impl Case {
         let defaults = self.head.defaults(common)?;
         let mut model = Model::new();
         let mut keys = BTreeSet::new();
-        let mut holders = Holders::new();
+        let mut planner = Planner::new(defaults);
         let (mut met, mut behind) = (0, 0);
         let mut failures = Vec::new();
         for step in shared.iter().chain(&self.steps) {
@@ -195,9 +195,9 @@ impl Case {
                 Step::Expect { line, lines } => {
                     behind = 0;
                     let node = model.node(node);
-                    let plan = plan_after(&holders, &model, &node, &defaults);
-                    holders = plan.holders();
-                    let found = text::of(&plan, &node, &model.problems());
+                    let changes = model.take_changes();
+                    planner.update(&model, &node, &changes);
+                    let found = text::of(planner.plan(), &node, &model.problems());
                     match text::difference(lines, &found) {
                         None => met += 1,
                         Some(difference) => failures.push(format!(", expectation at line {line}:\n{difference}")),

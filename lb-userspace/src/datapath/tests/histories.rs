@@ -25,7 +25,7 @@ use super::{
 };
 
 /// The outline with each list in one order: histories differ in it, as IPVS's do.
-fn unordered(store: &impl MapStore) -> Vec<(String, Vec<String>)> {
+pub(crate) fn unordered(store: &impl MapStore) -> Vec<(String, Vec<String>)> {
     outline(store)
         .unwrap()
         .lines()
@@ -39,7 +39,7 @@ fn unordered(store: &impl MapStore) -> Vec<(String, Vec<String>)> {
 }
 
 /// No two published runs share a slot, and no slot of them dangles.
-fn assert_consistent(store: &MemoryStore) {
+pub(crate) fn assert_consistent(store: &MemoryStore) {
     let mut owner: BTreeMap<u32, u32> = BTreeMap::new();
     for (key, entry) in store.entries().unwrap() {
         assert_eq!(key.lookups() & !store.lookups().unwrap(), 0, "{key:?} is looked for");

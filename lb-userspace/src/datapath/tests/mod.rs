@@ -1,6 +1,6 @@
 //! Scenarios: plan in, dump out.
 
-mod histories;
+pub(crate) mod histories;
 mod kernel;
 mod maglev;
 mod networks;

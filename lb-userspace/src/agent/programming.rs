@@ -1,0 +1,53 @@
+//! Model -> plan -> maps: a change costs what it touches; after an error everything is looked at.
+
+use std::time::Instant;
+
+use super::restored::Restored;
+use crate::datapath::{ApplyError, MapStore, Summary, Writer};
+use crate::model::{Model, Node};
+use crate::plan::Planner;
+
+/// A plan, and maps that follow it.
+#[derive(Debug)]
+pub(super) struct Programming<S> {
+    pub(super) planner: Planner,
+    pub(super) writer: Writer<S>,
+    /// The maps may lack more than what the next change says (SY-5).
+    behind: bool,
+}
+
+impl<S: MapStore> Programming<S> {
+    pub(super) fn new(planner: Planner, writer: Writer<S>) -> Self {
+        Self { planner, writer, behind: true }
+    }
+
+    /// Brings plan and maps to what the model says, which must be complete. While it has gaps, what was programmed by an
+    /// earlier agent and is not stated stays.
+    pub(super) fn follow(
+        &mut self,
+        model: &mut Model,
+        node: &Node,
+        restored: &mut Restored,
+        now: Instant,
+    ) -> Result<Summary, Vec<ApplyError>> {
+        let changes = model.take_changes();
+        let touched = self.planner.update(model, node, &changes);
+        if model.has_gaps() {
+            self.behind = true;
+            let mut plan = self.planner.plan().clone();
+            restored.fill(&mut plan);
+            return self.writer.apply(&plan, now);
+        }
+        restored.forget();
+        let plan = self.planner.plan();
+        let result = match self.behind {
+            true => self.writer.apply(plan, now),
+            false => self.writer.apply_changes(plan, &touched, now),
+        };
+        self.behind = result.is_err();
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests;

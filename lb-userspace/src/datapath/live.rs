@@ -1,0 +1,45 @@
+//! How many services are published, and of which kinds.
+
+use lb_common::layout::LOOKUP_PREFIXES;
+
+use super::frontend::Key;
+
+/// Counts of published services.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    count: u32,
+    /// By bit of [`Key::lookups`].
+    kinds: [u32; 32],
+}
+
+impl Live {
+    /// Services of all kinds.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Services in `service_prefixes`.
+    pub(super) fn prefixes(&self) -> u32 {
+        self.kinds[LOOKUP_PREFIXES.trailing_zeros() as usize]
+    }
+
+    /// The kinds of lookup that find them all.
+    pub(super) fn lookups(&self) -> u32 {
+        self.kinds.iter().zip(0..).filter(|(count, _)| **count > 0).fold(0, |all, (_, bit)| all | 1 << bit)
+    }
+
+    pub(super) fn add(&mut self, key: &Key) {
+        self.count += 1;
+        self.of(key).for_each(|count| *count += 1);
+    }
+
+    pub(super) fn remove(&mut self, key: &Key) {
+        self.count -= 1;
+        self.of(key).for_each(|count| *count -= 1);
+    }
+
+    fn of(&mut self, key: &Key) -> impl Iterator<Item = &mut u32> {
+        let lookups = key.lookups();
+        self.kinds.iter_mut().zip(0..).filter(move |(_, bit)| lookups & 1 << bit != 0).map(|(count, _)| count)
+    }
+}
