@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what a packet costs, in nanoseconds and verified instructions.
+//! `cargo xtask bench`: what a packet costs, in nanoseconds and verified instructions; `control-plane`: what the agent costs.
 
 use std::path::{Path, absolute};
 
@@ -26,5 +26,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         arguments.extend(["--json".to_owned(), file.to_string_lossy().into_owned()]);
     }
     arguments.extend(options.arguments.iter().cloned());
-    host::become_program("bench", "bpvs-bench", &arguments)
+    let is_of_agent = options.arguments.first().is_some_and(|first| first == "control-plane");
+    let profile = if is_of_agent { host::Profile::Release } else { host::Profile::Tests };
+    host::become_program("bench", "bpvs-bench", profile, &arguments)
 }

@@ -14,5 +14,5 @@ pub(crate) struct Options {
 
 /// The task.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    host::become_program("demo", "bpvs-demo", &options.arguments)
+    host::become_program("demo", "bpvs-demo", host::Profile::Tests, &options.arguments)
 }

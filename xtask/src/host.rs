@@ -63,16 +63,26 @@ pub(crate) fn require_root(task: &str, why: &str) -> Result<()> {
     bail!("{why}; run\n  sudo env \"PATH=$PATH\" \"HOME=$HOME\" cargo xtask {task}");
 }
 
-/// Prepare everything, build `bpvs` and the test kit's program `name`, and become it. In the profile of the tests, so
-/// that a fresh clone builds its dependencies once: what is measured is in the kernel.
-pub(crate) fn become_program(task: &str, name: &str, arguments: &[String]) -> Result<()> {
+/// How a program is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// As the tests, so that a fresh clone builds its dependencies once: where what counts is in the kernel.
+    Tests,
+    /// As it is shipped: where the program itself is measured.
+    Release,
+}
+
+/// Prepare everything, build `bpvs` and the test kit's program `name`, and become it.
+pub(crate) fn become_program(task: &str, name: &str, profile: Profile, arguments: &[String]) -> Result<()> {
     let line = std::iter::once(task).chain(arguments.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
     require_root(&line, "network namespaces and BPF programs take root")?;
     let mut progress = Progress::new(4);
     let chain = setup::prepare(&mut progress, Need::Everything)?;
     build_ebpf::build(&mut progress, &chain, "release")?;
     progress.step("building bpvs");
-    let made = build(&["-p", "lb-userspace", "--bin", "bpvs", "-p", "bpvs-tests", "--bin", name])?;
+    let mut wanted = vec!["-p", "lb-userspace", "--bin", "bpvs", "-p", "bpvs-tests", "--bin", name];
+    wanted.extend((profile == Profile::Release).then_some("--release"));
+    let made = build(&wanted)?;
     let program = |name: &str| made.get(name).with_context(|| format!("cargo built no program called {name}"));
     let (bpvs, program) = (program("bpvs")?, program(name)?);
     progress.step(&format!("running {name}"));

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`start`] | from a bare node to attached programs, in order |
 //! | [`events`] | the loop: what happens, and what is done about it |
-//! | `programming` | model -> plan -> maps |
+//! | [`programming`] | model -> plan -> maps |
 //! | [`sync`] | the same with the kernel's maps, and what is logged of it |
-//! | `restored` | what an earlier agent programmed, while its origin cannot be read |
+//! | [`restored`] | what an earlier agent programmed, while its origin cannot be read |
 //! | [`sources`] | which sources there are |
 //! | [`node`] | interfaces and addresses that come and go |
 //! | [`watch`] | when to look at them |
@@ -16,8 +16,8 @@
 pub mod events;
 pub mod node;
 pub mod once;
-mod programming;
-mod restored;
+pub mod programming;
+pub mod restored;
 pub mod sources;
 pub mod start;
 pub mod sweep;

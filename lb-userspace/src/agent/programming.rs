@@ -9,21 +9,24 @@ use crate::plan::Planner;
 
 /// A plan, and maps that follow it.
 #[derive(Debug)]
-pub(super) struct Programming<S> {
-    pub(super) planner: Planner,
-    pub(super) writer: Writer<S>,
+pub struct Programming<S> {
+    /// The plan.
+    pub planner: Planner,
+    /// The maps.
+    pub writer: Writer<S>,
     /// The maps may lack more than what the next change says (SY-5).
     behind: bool,
 }
 
 impl<S: MapStore> Programming<S> {
-    pub(super) fn new(planner: Planner, writer: Writer<S>) -> Self {
+    /// What the maps hold is known to the writer alone: the first time, everything is looked at.
+    pub fn new(planner: Planner, writer: Writer<S>) -> Self {
         Self { planner, writer, behind: true }
     }
 
     /// Brings plan and maps to what the model says, which must be complete. While it has gaps, what was programmed by an
     /// earlier agent and is not stated stays.
-    pub(super) fn follow(
+    pub fn follow(
         &mut self,
         model: &mut Model,
         node: &Node,

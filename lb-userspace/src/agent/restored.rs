@@ -11,33 +11,33 @@ use crate::view::tables::Tables;
 
 /// The services that were programmed when this agent started.
 #[derive(Debug, Default)]
-pub(super) struct Restored {
+pub struct Restored {
     services: Vec<(Frontend, DesiredService)>,
 }
 
 impl Restored {
     /// Reads what is programmed.
-    pub(super) fn read(tables: &impl Tables) -> Result<Self> {
+    pub fn read(tables: &impl Tables) -> Result<Self> {
         let rows = crate::view::services::services(tables, None)?;
         Ok(Self { services: rows.iter().filter_map(service).collect() })
     }
 
     /// Adds what no plan states to a plan.
-    pub(super) fn fill(&self, plan: &mut Plan) {
+    pub fn fill(&self, plan: &mut Plan) {
         for (frontend, service) in &self.services {
             plan.services.entry(*frontend).or_insert_with(|| service.clone());
         }
     }
 
     /// Forgets everything: from now on the plan says it all.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.services.clear();
     }
 }
 
 /// Ids and frontends of services, as their connections tell. A connection of a mark, a network or every port tells what
 /// its client asked for: the writer knows those services and uses no names for them. A template is no packet's connection.
-pub(super) fn names(tables: &impl Tables) -> Result<Vec<(u32, ServiceKey)>> {
+pub fn names(tables: &impl Tables) -> Result<Vec<(u32, ServiceKey)>> {
     let mut names = Vec::new();
     for (key, connection) in tables.connections()? {
         let other = ConnectionState::REPLY | ConnectionState::PASSING;
