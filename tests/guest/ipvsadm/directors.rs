@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use bpvs_tests::agent::Agent;
 use bpvs_tests::namespace::Namespace;
-use bpvs_tests::oracle::network::{self, CLIENT_SIDE, Network};
+use bpvs_tests::oracle::network::{self, CLIENT_SIDE, Network, tc};
 
 /// A network for each.
 pub(crate) struct Networks {
@@ -34,13 +34,12 @@ impl Networks {
     /// Packets from clients to an address have a firewall mark, in both networks: by a filter that comes before bpvs's.
     pub(crate) fn mark(&self, marks: &[(u32, &str, &str)]) -> Result<()> {
         for network in [&self.ipvs, &self.bpvs] {
-            let tc = |line: &str| network.director().run(Command::new("tc").args(line.split(' '))).map(drop);
-            tc(&format!("qdisc add dev {CLIENT_SIDE} clsact"))?;
-            for (preference, (mark, protocol, to)) in (1..).zip(marks) {
-                tc(&format!(
+            network::require_clsact(network.director())?;
+            for (preference, (mark, protocol, to)) in (network::MARKS + 1..).zip(marks) {
+                network.director().run(&mut tc(&format!(
                     "filter add dev {CLIENT_SIDE} ingress pref {preference} protocol {protocol} flower dst_ip {to} \
                      action skbedit mark {mark} continue"
-                ))?;
+                )))?;
             }
         }
         Ok(())

@@ -227,6 +227,9 @@ impl Network {
     }
 }
 
+/// Preference of the filter that sets marks, where it is a filter: others come after it.
+pub const MARKS: u32 = 1;
+
 /// Puts the program that sets marks before those that will come to the clients' interface; what keeps it there.
 fn set_marks(director: &Namespace) -> Result<Option<OwnedFd>> {
     let (program, interface) = (marks::program(), director.interface_index(CLIENT_SIDE)?);
@@ -235,15 +238,26 @@ fn set_marks(director: &Namespace) -> Result<Option<OwnedFd>> {
         return director.enter(|| on_tcx_with(interface, &program)).map(Some);
     }
     let pinned = Pinned::classifier_with(format!("/sys/fs/bpf/{}", director.name()).into(), &program)?;
-    let tc = |words: &str| {
-        let mut command = Command::new("tc");
-        command.args(words.split(' '));
-        command
-    };
-    director.run(&mut tc(&format!("qdisc add dev {CLIENT_SIDE} clsact")))?;
-    let filter = format!("filter add dev {CLIENT_SIDE} ingress pref 1 bpf direct-action object-pinned");
+    require_clsact(director)?;
+    let filter = format!("filter add dev {CLIENT_SIDE} ingress pref {MARKS} bpf direct-action object-pinned");
     director.run(tc(&filter).arg(pinned.path()))?;
     Ok(None)
+}
+
+/// The clients' interface can have filters: it may have the qdisc for them already.
+pub fn require_clsact(director: &Namespace) -> Result<()> {
+    let there = director.run(&mut tc(&format!("qdisc show dev {CLIENT_SIDE}")))?;
+    if !String::from_utf8_lossy(&there.stdout).contains("clsact") {
+        director.run(&mut tc(&format!("qdisc add dev {CLIENT_SIDE} clsact")))?;
+    }
+    Ok(())
+}
+
+/// A command of tc.
+pub fn tc(words: &str) -> Command {
+    let mut command = Command::new("tc");
+    command.args(words.split(' '));
+    command
 }
 
 /// The next frame that is there already and says something.
