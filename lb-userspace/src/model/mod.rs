@@ -69,7 +69,11 @@ pub struct List {
 /// What a source has to tell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// This is all there is. A source's first one completes it.
+    /// A list begins: nothing holds of what was told of one that never became whole.
+    Begin,
+    /// These objects are in the list that has begun. A list of very many is told in parts.
+    Part(Vec<Object>),
+    /// This is all there is, with the parts that were told of it. A source's first one completes it.
     Replace(List),
     /// An object is new or different.
     Upsert(Object),
@@ -131,6 +135,8 @@ impl Model {
     /// Takes what a source has to tell.
     pub fn change(&mut self, source: SourceId, change: Change) {
         match change {
+            Change::Begin => self.begin(source),
+            Change::Part(objects) => self.list(source, objects),
             Change::Replace(list) => self.replace(source, list),
             Change::Upsert(object) => self.apply(source, object),
             Change::Delete(key) => self.delete(source, &key),
@@ -165,23 +171,34 @@ impl Model {
         }
     }
 
+    fn begin(&mut self, source: SourceId) {
+        let source = self.sources.entry(source).or_default();
+        source.services.begin_list();
+        source.slices.begin_list();
+        source.nodes.begin_list();
+    }
+
+    fn list(&mut self, source: SourceId, objects: Vec<Object>) {
+        let source = self.sources.entry(source).or_default();
+        for object in objects {
+            match object.key.kind {
+                Kind::Service => source.services.list(&object, Service::read),
+                Kind::EndpointSlice => source.slices.list(&object, EndpointSlice::read),
+                Kind::Node => source.nodes.list(&object, Node::read),
+            }
+        }
+    }
+
     /// Replaces everything that a source had.
     pub fn replace(&mut self, source: SourceId, list: List) {
+        self.list(source, list.objects);
         let source = self.sources.entry(source).or_default();
         source.complete = true;
         source.gaps = list.gaps;
         source.problems = list.problems;
-        let (mut services, mut slices, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
-        for object in list.objects {
-            match object.key.kind {
-                Kind::Service => services.push(object),
-                Kind::EndpointSlice => slices.push(object),
-                Kind::Node => nodes.push(object),
-            }
-        }
-        source.services.replace(services, &list.kept, Service::read);
-        source.slices.replace(slices, &list.kept, EndpointSlice::read);
-        source.nodes.replace(nodes, &list.kept, Node::read);
+        source.services.end_list(&list.kept);
+        source.slices.end_list(&list.kept);
+        source.nodes.end_list(&list.kept);
     }
 
     /// What has changed since this was asked last.

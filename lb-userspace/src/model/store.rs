@@ -24,6 +24,8 @@ pub(super) trait Stored: PartialEq {
 #[derive(Debug)]
 pub(super) struct Store<T> {
     entries: BTreeMap<ObjectKey, Entry<T>>,
+    /// What was told of a list that is not whole yet.
+    listed: BTreeMap<ObjectKey, Entry<T>>,
     /// Objects of a Service, in order, where [`Stored::INDEXED`].
     of_service: BTreeMap<ServiceName, Vec<ObjectKey>>,
     /// Objects of which something is wrong.
@@ -47,6 +49,7 @@ impl<T> Default for Store<T> {
     fn default() -> Self {
         Self {
             entries: BTreeMap::new(),
+            listed: BTreeMap::new(),
             of_service: BTreeMap::new(),
             wrong: BTreeSet::new(),
             changed: BTreeSet::new(),
@@ -68,33 +71,41 @@ impl<T: Stored> Store<T> {
         self.note(key, previous.as_ref(), None);
     }
 
-    /// Replaces everything, except that `kept` objects that are not in the list stay as they are. The first of two
-    /// objects with one key holds.
-    pub(super) fn replace(&mut self, objects: Vec<Object>, kept: &[ObjectKey], read: Read<T>) {
-        let mut previous = std::mem::take(&mut self.entries);
-        let mut twice = BTreeSet::new();
-        for object in &objects {
-            if let Some(first) = self.entries.get_mut(&object.key) {
-                // Once per place: a file that lists an object three times is told of the second and the third.
-                if twice.insert((&object.key, object.origin.describe())) {
-                    first.problems.push(stated_twice(&object.key, &object.origin, &first.origin));
-                    self.wrong.insert(object.key.clone());
-                }
-                continue;
+    /// Forgets what was told of a list that never became whole.
+    pub(super) fn begin_list(&mut self) {
+        self.listed.clear();
+    }
+
+    /// Takes an object of a list: it holds when the list is whole. The first of two objects with one key holds.
+    pub(super) fn list(&mut self, object: &Object, read: Read<T>) {
+        if let Some(first) = self.listed.get_mut(&object.key) {
+            let problem = stated_twice(&object.key, &object.origin, &first.origin);
+            // Once per place: a file that lists an object three times is told of the second and the third.
+            if !first.problems.contains(&problem) {
+                first.problems.push(problem);
             }
-            let before = previous.remove(&object.key);
-            let entry = Entry::read(object, before.as_ref(), read);
-            self.note(&object.key, before.as_ref(), Some(&entry));
-            self.entries.insert(object.key.clone(), entry);
+            return;
+        }
+        let entry = Entry::read(object, self.entries.get(&object.key), read);
+        self.listed.insert(object.key.clone(), entry);
+    }
+
+    /// The list is whole: it replaces everything, except that `kept` objects that are not in it stay as they are.
+    pub(super) fn end_list(&mut self, kept: &[ObjectKey]) {
+        let mut previous = std::mem::take(&mut self.entries);
+        let mut listed = std::mem::take(&mut self.listed);
+        for (key, entry) in &listed {
+            self.note(key, previous.remove(key).as_ref(), Some(entry));
         }
         for key in kept {
-            if let (false, Some(entry)) = (self.entries.contains_key(key), previous.remove(key)) {
-                self.entries.insert(key.clone(), entry);
+            if let Some(entry) = previous.remove(key) {
+                listed.insert(key.clone(), entry);
             }
         }
         for (key, gone) in previous {
             self.note(&key, Some(&gone), None);
         }
+        self.entries = listed;
     }
 
     /// Notes that an object has another version.

@@ -23,6 +23,9 @@ use crate::model::{Change, Kind, List, Object, SourceId};
 use raw::Raw;
 use retry::{Backoff, Health, jittered};
 
+/// So many objects of a list are told at a time: undecoded ones are ten times as large as what is kept of them.
+const PART: usize = 100;
+
 /// How often what is stated is listed anew, and how soon trouble is met again.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -135,12 +138,12 @@ impl ApiSource {
                 let change = match event {
                     Some(Ok(Event::Init)) => {
                         listing = Some(Vec::new());
-                        continue;
+                        Some(Change::Begin)
                     }
                     Some(Ok(Event::InitApply(raw))) => {
                         let objects = listing.get_or_insert_default();
                         objects.extend(identified(raw, kind));
-                        continue;
+                        (objects.len() >= PART).then(|| Change::Part(std::mem::take(objects)))
                     }
                     Some(Ok(Event::InitDone)) => {
                         health.works();
