@@ -21,8 +21,9 @@ use crate::health::{Checks, Health, server};
 use crate::model::Model;
 use crate::source::Update;
 
-/// How long after a change of the input the maps follow: a rollout is many changes, and one plan.
-const DEBOUNCE: Duration = Duration::from_millis(10);
+/// How long it rests after it has programmed: the first change is not kept waiting, and a rollout is many changes and few
+/// rounds (kube-proxy's `minSyncPeriod`, SY-1).
+const ROUND_REST: Duration = Duration::from_millis(10);
 /// How long after a change of the network the node is looked at.
 const NETWORK_DEBOUNCE: Duration = Duration::from_millis(20);
 /// How soon what failed is tried again.
@@ -60,6 +61,8 @@ pub struct Agent {
     ready: bool,
     /// When to program.
     due: Option<Instant>,
+    /// When to program again at the earliest.
+    rested: Instant,
     /// When to look at the node.
     node_due: Option<Instant>,
     /// When to look at the node again at the earliest.
@@ -95,6 +98,7 @@ impl Agent {
             node_name,
             ready: false,
             due: None,
+            rested: Instant::now(),
             node_due: None,
             node_rested: Instant::now(),
             retry: RETRY,
@@ -156,7 +160,7 @@ impl Agent {
         if self.model.is_complete() {
             self.health.queued(Instant::now());
         }
-        self.due = Some(sooner(self.due, Instant::now() + DEBOUNCE));
+        self.due = Some(sooner(self.due, self.rested.max(Instant::now())));
     }
 
     fn program(&mut self) {
@@ -165,6 +169,7 @@ impl Agent {
             return;
         }
         let outcome = block_in_place(|| self.programmer.sync(&mut self.model, Instant::now()));
+        self.rested = Instant::now() + ROUND_REST;
         self.tell_health(&outcome);
         if outcome.complete {
             self.retry = RETRY;
@@ -275,6 +280,6 @@ mod tests {
         let now = Instant::now();
         assert_eq!(sooner(None, now), now);
         assert_eq!(sooner(Some(now + LONGEST_RETRY), now), now);
-        assert_eq!(sooner(Some(now), now + DEBOUNCE), now);
+        assert_eq!(sooner(Some(now), now + ROUND_REST), now);
     }
 }
