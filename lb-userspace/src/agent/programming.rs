@@ -1,11 +1,12 @@
 //! Model -> plan -> maps: a change costs what it touches; after an error everything is looked at.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::restored::Restored;
 use crate::datapath::{ApplyError, MapStore, Summary, Writer};
 use crate::model::{Model, Node};
-use crate::plan::Planner;
+use crate::plan::{Frontend, Planner};
 
 /// A plan, and maps that follow it.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub struct Programming<S> {
     pub planner: Planner,
     /// The maps.
     pub writer: Writer<S>,
+    /// Virtual services of the plan that the last round made others, or that are gone since.
+    pub touched: BTreeSet<Frontend>,
     /// The maps may lack more than what the next change says (SY-5).
     behind: bool,
 }
@@ -21,7 +24,7 @@ pub struct Programming<S> {
 impl<S: MapStore> Programming<S> {
     /// What the maps hold is known to the writer alone: the first time, everything is looked at.
     pub fn new(planner: Planner, writer: Writer<S>) -> Self {
-        Self { planner, writer, behind: true }
+        Self { planner, writer, touched: BTreeSet::new(), behind: true }
     }
 
     /// Brings plan and maps to what the model says, which must be complete. While it has gaps, what was programmed by an
@@ -34,7 +37,7 @@ impl<S: MapStore> Programming<S> {
         now: Instant,
     ) -> Result<Summary, Vec<ApplyError>> {
         let changes = model.take_changes();
-        let touched = self.planner.update(model, node, &changes);
+        self.touched = self.planner.update(model, node, &changes);
         if model.has_gaps() {
             self.behind = true;
             let mut plan = self.planner.plan().clone();
@@ -45,7 +48,7 @@ impl<S: MapStore> Programming<S> {
         let plan = self.planner.plan();
         let result = match self.behind {
             true => self.writer.apply(plan, now),
-            false => self.writer.apply_changes(plan, &touched, now),
+            false => self.writer.apply_changes(plan, &self.touched, now),
         };
         self.behind = result.is_err();
         result

@@ -14,8 +14,9 @@ use super::programming::Programming;
 use super::restored::{self, Restored};
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
 use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
+use crate::metrics::scrape::Names;
 use crate::model::{Model, ProblemLog};
-use crate::plan::{Defaults, HealthCheck, Plan, Planner, can_serve_node_ports};
+use crate::plan::{Defaults, HealthCheck, NoLocal, Plan, Planner, can_serve_node_ports};
 use crate::view::pinned::Pinned;
 
 /// Brings the maps to what the model says.
@@ -24,6 +25,7 @@ pub struct Programmer {
     programming: Programming<KernelStore>,
     restored: Restored,
     node_name: String,
+    names: Names,
     problems: ProblemLog,
     errors: Once,
 }
@@ -31,6 +33,10 @@ pub struct Programmer {
 /// What a sync came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
+    /// Service ports that have no endpoint on this node, where they need one.
+    pub no_local: NoLocal,
+    /// What is wrong in what is stated, or cannot be done.
+    pub problems: usize,
     /// Whether everything is as wanted. If not, trying again soon makes sense.
     pub complete: bool,
 }
@@ -63,6 +69,7 @@ impl Programmer {
             programming: Programming::new(Planner::new(defaults), writer),
             restored,
             node_name: config.node_name.clone(),
+            names: Names::default(),
             problems: ProblemLog::new(),
             errors: Once::default(),
         })
@@ -71,6 +78,11 @@ impl Programmer {
     /// The `healthCheckNodePort`s of what was programmed last.
     pub fn health_checks(&self) -> &BTreeMap<(String, String), HealthCheck> {
         &self.programming.planner.plan().health_checks
+    }
+
+    /// What states each service of the last plan, for scrapes.
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Takes the node's addresses as they are now. True if the plan may be another with them.
@@ -88,6 +100,7 @@ impl Programmer {
     pub fn sync(&mut self, model: &mut Model, now: Instant) -> Outcome {
         let node = model.node(&self.node_name);
         let result = self.programming.follow(model, &node, &mut self.restored, now);
+        self.names.update(&self.programming.planner.plan().services, &self.programming.touched);
         let problems = model.problems();
         for problem in self.problems.update(problems.iter().chain(&self.programming.planner.plan().problems)) {
             warn!("{problem}");
@@ -104,7 +117,9 @@ impl Programmer {
                 }
             }
         }
-        Outcome { complete }
+        let planner = &self.programming.planner;
+        let problems = problems.len() + planner.plan().problems.len();
+        Outcome { no_local: planner.no_local(), problems, complete }
     }
 
     /// What is to be programmed, but for what an earlier agent has programmed and nobody can read.

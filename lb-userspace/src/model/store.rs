@@ -59,16 +59,19 @@ impl<T> Default for Store<T> {
 }
 
 impl<T: Stored> Store<T> {
-    pub(super) fn apply(&mut self, object: &Object, read: Read<T>) {
+    /// Takes an object. True if another version holds now.
+    pub(super) fn apply(&mut self, object: &Object, read: Read<T>) -> bool {
         let previous = self.entries.remove(&object.key);
         let entry = Entry::read(object, previous.as_ref(), read);
-        self.note(&object.key, previous.as_ref(), Some(&entry));
+        let differs = self.note(&object.key, previous.as_ref(), Some(&entry));
         self.entries.insert(object.key.clone(), entry);
+        differs
     }
 
-    pub(super) fn delete(&mut self, key: &ObjectKey) {
+    /// Forgets an object. True if there was one that held.
+    pub(super) fn delete(&mut self, key: &ObjectKey) -> bool {
         let previous = self.entries.remove(key);
-        self.note(key, previous.as_ref(), None);
+        self.note(key, previous.as_ref(), None)
     }
 
     /// Forgets what was told of a list that never became whole.
@@ -90,12 +93,13 @@ impl<T: Stored> Store<T> {
         self.listed.insert(object.key.clone(), entry);
     }
 
-    /// The list is whole: it replaces everything, except that `kept` objects that are not in it stay as they are.
-    pub(super) fn end_list(&mut self, kept: &[ObjectKey]) {
+    /// The list is whole: it replaces everything, except that `kept` objects that are not in it stay as they are. Notes in
+    /// `changed` of which another version holds now, or none.
+    pub(super) fn end_list(&mut self, kept: &[ObjectKey], changed: &mut Vec<ObjectKey>) {
         let mut previous = std::mem::take(&mut self.entries);
         let mut listed = std::mem::take(&mut self.listed);
         for (key, entry) in &listed {
-            self.note(key, previous.remove(key).as_ref(), Some(entry));
+            changed.extend(self.note(key, previous.remove(key).as_ref(), Some(entry)).then(|| key.clone()));
         }
         for key in kept {
             if let Some(entry) = previous.remove(key) {
@@ -103,13 +107,13 @@ impl<T: Stored> Store<T> {
             }
         }
         for (key, gone) in previous {
-            self.note(&key, Some(&gone), None);
+            changed.extend(self.note(&key, Some(&gone), None).then_some(key));
         }
         self.entries = listed;
     }
 
-    /// Notes that an object has another version.
-    fn note(&mut self, key: &ObjectKey, before: Option<&Entry<T>>, after: Option<&Entry<T>>) {
+    /// Notes that an object has another version. True if another one holds.
+    fn note(&mut self, key: &ObjectKey, before: Option<&Entry<T>>, after: Option<&Entry<T>>) -> bool {
         if after.is_some_and(|entry| !entry.problems.is_empty()) {
             self.wrong.insert(key.clone());
         } else {
@@ -117,7 +121,7 @@ impl<T: Stored> Store<T> {
         }
         let (before, after) = (before.and_then(|e| e.valid.as_ref()), after.and_then(|e| e.valid.as_ref()));
         if before == after {
-            return;
+            return false;
         }
         let (before, after) = (before.and_then(T::service), after.and_then(T::service));
         if T::INDEXED {
@@ -127,6 +131,7 @@ impl<T: Stored> Store<T> {
             }
         }
         self.services.extend(before.into_iter().chain(after));
+        true
     }
 
     fn index(&mut self, key: &ObjectKey, before: Option<&ServiceName>, after: Option<&ServiceName>) {

@@ -7,6 +7,7 @@ use serde_saphyr::from_str;
 
 use super::*;
 
+mod changes;
 mod lists;
 
 const SOURCE: SourceId = SourceId::MANIFESTS;

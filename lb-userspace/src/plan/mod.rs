@@ -6,6 +6,7 @@ mod claims;
 mod contest;
 mod frontends;
 mod health;
+mod local;
 mod node_ports;
 mod options;
 pub mod planner;
@@ -23,6 +24,7 @@ use crate::model::{Changes, EndpointSlice, Model, Service, ServiceName};
 pub use crate::model::{Frontend, Node, Persistence, Problem, ProblemLog, Scope, Thresholds};
 pub use access::{Access, Masquerade};
 pub use health::HealthCheck;
+pub use local::NoLocal;
 pub use node_ports::can_serve as can_serve_node_ports;
 pub use options::{Defaults, Detector, NodePortAddresses, Options};
 pub use planner::Planner;
@@ -102,7 +104,15 @@ pub struct Plan {
     pub problems: Vec<Problem>,
 }
 
+/// What states each virtual service: [`DesiredService::origin`].
+pub type Holders = BTreeMap<Frontend, String>;
+
 impl Plan {
+    /// What states what.
+    pub fn holders(&self) -> Holders {
+        self.services.iter().map(|(frontend, service)| (*frontend, service.origin.clone())).collect()
+    }
+
     fn set_health_check(&mut self, service: &ServiceName, check: Option<HealthCheck>) {
         let key = (service.namespace.clone(), service.name.clone());
         match check {

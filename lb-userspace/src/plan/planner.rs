@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use super::contest::{Claimant, Contest, Who, external};
 use super::frontends::{self, Claim, Site};
-use super::{Defaults, DesiredService, Frontend, Node, Plan, Problem, access, claims, health, node_ports, rules};
+use super::local::Counter;
+use super::{
+    Defaults, DesiredService, Frontend, NoLocal, Node, Plan, Problem, access, claims, health, node_ports, rules,
+};
 use crate::model::{Changes, EndpointSlice, Model, Service, ServiceName};
 
 /// Holds a plan, and what it follows from.
@@ -27,6 +30,7 @@ pub struct Planner {
     /// Some of them had no room.
     pub(super) full: bool,
     pub(super) problems: Problems,
+    no_local: Counter,
 }
 
 /// What stands in the way of what was stated, by what it follows from.
@@ -63,12 +67,18 @@ impl Planner {
             wanted: 0,
             full: false,
             problems: Problems::default(),
+            no_local: Counter::default(),
         }
     }
 
     /// What this node should do, as of the last update.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The plan's [`Plan::no_local`].
+    pub fn no_local(&self) -> NoLocal {
+        self.no_local.counts()
     }
 
     /// The same, for good.
@@ -251,6 +261,7 @@ impl Planner {
             return;
         }
         round.touched.insert(frontend);
+        self.no_local.replace(&frontend, self.plan.services.get(&frontend), service.as_ref());
         match service {
             Some(service) => drop(self.plan.services.insert(frontend, service)),
             None => drop(self.plan.services.remove(&frontend)),

@@ -5,6 +5,7 @@ mod changes;
 mod follow;
 mod objects;
 mod start;
+mod told;
 mod trouble;
 
 use std::collections::BTreeSet;

@@ -194,32 +194,33 @@ fn change(model: &mut Model, step: &Step) {
     let of_manifests = |manifest, other| if manifest { SourceId::MANIFESTS } else { other };
     let slices = |manifest| of_manifests(manifest, SourceId::API_SLICES);
     let services = |manifest| of_manifests(manifest, SourceId::API_SERVICES);
-    match step {
+    let (source, change) = match step {
         Step::Service { manifest, index, bits } => {
-            model.change(services(*manifest), Change::Upsert(object(service(*index, *bits), *manifest)));
+            (services(*manifest), Change::Upsert(object(service(*index, *bits), *manifest)))
         }
         Step::Slice { manifest, index, bits } => {
-            model.change(slices(*manifest), Change::Upsert(object(slice(*index, *bits), *manifest)));
+            (slices(*manifest), Change::Upsert(object(slice(*index, *bits), *manifest)))
         }
-        Step::Node(bits) => model.change(SourceId::API_NODE, Change::Upsert(object(node(*bits), false))),
+        Step::Node(bits) => (SourceId::API_NODE, Change::Upsert(object(node(*bits), false))),
         Step::Delete { manifest, slice, index } => {
             let (kind, name, source) = match slice {
                 true => (Kind::EndpointSlice, format!("e{index}"), slices(*manifest)),
                 false => (Kind::Service, format!("s{index}"), services(*manifest)),
             };
-            model.change(source, Change::Delete(ObjectKey { kind, namespace: "demo".to_owned(), name }));
+            (source, Change::Delete(ObjectKey { kind, namespace: "demo".to_owned(), name }))
         }
         Step::Relist { manifest, slices: true, bits } => {
             let objects = bits.iter().map(|(index, bits)| object(slice(*index, *bits), *manifest)).collect();
-            model.change(slices(*manifest), Change::Replace(List { objects, ..List::default() }));
+            (slices(*manifest), Change::Replace(List { objects, ..List::default() }))
         }
         Step::Relist { manifest, slices: false, bits } => {
             let objects = bits.iter().map(|(index, bits)| object(service(*index, *bits), *manifest)).collect();
-            model.change(services(*manifest), Change::Replace(List { objects, ..List::default() }));
+            (services(*manifest), Change::Replace(List { objects, ..List::default() }))
         }
-        Step::Rules(bits) => model.change(SourceId::RULES, Change::Rules(rules(*bits))),
-        Step::Fail(_) | Step::Wait => {}
-    }
+        Step::Rules(bits) => (SourceId::RULES, Change::Rules(rules(*bits))),
+        Step::Fail(_) | Step::Wait => return,
+    };
+    model.change(source, change);
 }
 
 fn defaults(max_services: usize) -> Defaults {
@@ -281,6 +282,7 @@ fn history(steps: &[Step], max_services: usize, seed: u64) -> Result<(), TestCas
         programmed = programming.follow(&mut model, &node, &mut restored, now).is_ok();
         assert_consistent(programming.writer.store().inner());
         assert_same(programming.planner.plan(), &plan(&model, &node, &defaults))?;
+        prop_assert_eq!(programming.planner.no_local(), programming.planner.plan().no_local());
     }
     let node = model.node("n0");
     programming.writer.store_mut().set_faults(Faults::Never);
