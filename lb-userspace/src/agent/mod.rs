@@ -56,6 +56,8 @@ pub struct Config {
     pub scheduler: Scheduler,
     /// Where `/healthz` and `/livez` are answered; none: nowhere.
     pub healthz: Option<SocketAddr>,
+    /// Where `/metrics` is answered; none: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// How Services are served; the node's addresses are found out.
     pub services: Options,
     /// Interfaces to attach to.

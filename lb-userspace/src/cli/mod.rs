@@ -3,6 +3,7 @@
 mod cluster;
 mod observe;
 mod run;
+mod servers;
 mod timeouts;
 mod values;
 

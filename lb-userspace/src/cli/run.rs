@@ -1,6 +1,5 @@
 //! Arguments of `bpvs run` and `bpvs check`, checked and turned into the agent's configuration.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use lb_common::layout::{SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT, SETTING
 use lb_common::scheduler::Scheduler;
 
 use super::cluster::ClusterArgs;
+use super::servers::ServerArgs;
 use super::values::{duration, pattern, scheduler, timeout};
 use super::{Output, PinArgs};
 use crate::agent::{self, Api, Config, TcHook, TimeoutChange};
@@ -65,9 +65,8 @@ pub struct RunArgs {
     switches: SwitchArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Where /healthz and /livez are answered; empty: nowhere [default: 0.0.0.0:10256 with an API server, else nowhere]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    healthz_bind_address: Option<String>,
+    #[command(flatten)]
+    servers: ServerArgs,
     /// Most virtual services
     #[arg(long, value_name = "N", default_value_t = Sizes::default().services)]
     max_services: u32,
@@ -209,7 +208,7 @@ fn config(args: RunArgs) -> Result<Config> {
             "no source: give --manifests PATH, --ipvs-rules FILE or --kubeconfig FILE (this is no pod of a cluster)"
         ),
     };
-    let healthz = healthz(args.healthz_bind_address.as_deref(), api.is_some())?;
+    let (healthz, metrics) = (args.servers.healthz(api.is_some())?, args.servers.metrics(api.is_some())?);
     Ok(Config {
         pins: Pins::new(args.pins.pin_path),
         sizes,
@@ -220,6 +219,7 @@ fn config(args: RunArgs) -> Result<Config> {
         scheduler: args.scheduler,
         services: args.cluster.options()?,
         healthz,
+        metrics,
         selection: Selection { include: args.interfaces, exclude: args.exclude_interfaces },
         tc: match args.tc {
             TcArg::Auto => TcHook::Auto,
@@ -232,23 +232,6 @@ fn config(args: RunArgs) -> Result<Config> {
         recount_interval: args.recount_interval,
         timeouts: TimeoutChange { tcp: args.tcp_timeout, tcp_fin: args.tcp_fin_timeout, udp: args.udp_timeout },
         switches: args.switches.bits(),
-    })
-}
-
-/// Where kube-proxy answers.
-const HEALTHZ: &str = "0.0.0.0:10256";
-
-fn healthz(given: Option<&str>, api: bool) -> Result<Option<SocketAddr>> {
-    let text = match given.map(str::trim) {
-        None if api => HEALTHZ,
-        None | Some("") => return Ok(None),
-        Some(text) => text,
-    };
-    let address = text.parse().ok();
-    address.map(Some).with_context(|| {
-        format!(
-            "--healthz-bind-address {text}: must be an address and a port, such as {HEALTHZ} or [::1]:10256, or empty"
-        )
     })
 }
 
@@ -347,15 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn health_is_told_where_there_is_a_cluster_or_where_it_is_asked_for() {
-        let at = |arguments: &[&str]| parse(arguments).map(|config| config.healthz);
-        assert_eq!(at(&["--manifests", "x"]), Ok(None));
-        assert_eq!(at(&["--kubeconfig", "x"]), Ok(Some("0.0.0.0:10256".parse().unwrap())));
-        assert_eq!(at(&["--kubeconfig", "x", "--healthz-bind-address", ""]), Ok(None));
-        let given = ["--manifests", "x", "--healthz-bind-address", "[::1]:99"];
-        assert_eq!(at(&given), Ok(Some("[::1]:99".parse().unwrap())));
-        let error = at(&["--manifests", "x", "--healthz-bind-address", "10256"]).unwrap_err();
-        assert!(error.contains("must be an address and a port"), "{error}");
+    fn servers_are_where_there_is_a_cluster_or_where_they_are_asked_for() {
+        let at = |arguments: &[&str]| parse(arguments).map(|config| [config.healthz, config.metrics]);
+        let parsed = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(at(&["--manifests", "x"]), Ok([None, None]));
+        assert_eq!(at(&["--kubeconfig", "x"]), Ok([parsed("0.0.0.0:10256"), parsed("127.0.0.1:10249")]));
+        let given = ["--manifests", "x", "--healthz-bind-address", "[::1]:9", "--metrics-bind-address", "[::1]:8"];
+        assert_eq!(at(&given), Ok([parsed("[::1]:9"), parsed("[::1]:8")]));
     }
 
     #[test]
@@ -377,6 +358,8 @@ mod tests {
             (["--max-services", "0"], "--max-services 0"),
             (["--max-destinations-per-service", "20000"], "16384"),
             (["--node-name", " "], "--node-name"),
+            (["--healthz-bind-address", "10256"], "must be an address and a port"),
+            (["--metrics-bind-address", "127.0.0.1"], "must be an address and a port"),
         ] {
             let error = parse(&["--manifests", "x", arguments[0], arguments[1]]).unwrap_err();
             assert!(error.contains(expected), "{error}");
