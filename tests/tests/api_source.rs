@@ -88,7 +88,7 @@ impl Agent {
         let mut seen = vec![self.lines()];
         while self.lines() != lines {
             match tokio::time::timeout(DEADLINE, self.updates.recv()).await {
-                Ok(Some(update)) => self.model.change(update.source, update.change),
+                Ok(Some(update)) => drop(self.model.change(update.source, update.change)),
                 _ => panic!("wanted {lines:?}, saw {seen:?}; problems {:?}", self.model.problems()),
             }
             seen.push(self.lines());

@@ -22,6 +22,7 @@ pub mod tree;
 pub mod weights;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 pub use affinity::Affinity;
 pub use exposure::{Exposure, ServiceType, TrafficPolicy};
@@ -31,7 +32,7 @@ pub use object::{Kind, Object, ObjectKey, Origin};
 pub use problem::{Problem, ProblemLog};
 pub use rules::{RuleOptions, RuleOrigin, RuleServer, RuleService, Rules};
 pub use service::{SchedulerFlags, Service, ServicePort};
-pub use slice::{Endpoint, EndpointSlice, Hints, SlicePort};
+pub use slice::{Endpoint, EndpointSlice, Hints, SlicePort, Trigger};
 pub use weights::Weights;
 
 use store::Store;
@@ -51,6 +52,20 @@ impl SourceId {
     pub const API_NODE: Self = Self(3);
     /// Rules as `ipvsadm -S` writes them.
     pub const RULES: Self = Self(4);
+}
+
+/// What messages call it.
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::MANIFESTS => "manifests",
+            Self::API_SERVICES => "services of the API server",
+            Self::API_SLICES => "endpointslices of the API server",
+            Self::API_NODE => "the own node of the API server",
+            Self::RULES => "rules",
+            _ => "another source",
+        })
+    }
 }
 
 /// Everything that a source has.
@@ -112,30 +127,39 @@ impl Model {
         self.sources.values().all(|source| source.complete)
     }
 
+    /// The sources that have not delivered their first list.
+    pub fn missing(&self) -> Vec<SourceId> {
+        self.sources.iter().filter(|(_, source)| !source.complete).map(|(id, _)| *id).collect()
+    }
+
     /// True while a source has parts that it could never read: what an earlier agent programmed from them is unknown,
     /// so services that nobody states must not be deleted yet.
     pub fn has_gaps(&self) -> bool {
         self.sources.values().any(|source| source.gaps || source.unreadable())
     }
 
-    /// Takes what a source has to tell.
-    pub fn change(&mut self, source: SourceId, change: Change) {
+    /// Takes what a source has to tell. Returns the objects of which another version holds now, or none any more.
+    pub fn change(&mut self, source: SourceId, change: Change) -> Vec<ObjectKey> {
         match change {
             Change::Replace(list) => self.replace(source, list),
-            Change::Upsert(object) => self.apply(source, object),
-            Change::Delete(key) => self.delete(source, &key),
+            Change::Upsert(object) => {
+                let key = object.key.clone();
+                self.apply(source, object).then_some(key).into_iter().collect()
+            }
+            Change::Delete(key) => self.delete(source, &key).then_some(key).into_iter().collect(),
             Change::Rules(rules) => {
                 let source = self.sources.entry(source).or_default();
                 source.complete = true;
                 source.gaps = rules.gaps;
                 source.problems = rules.problems;
                 source.rules = rules.services;
+                Vec::new()
             }
         }
     }
 
-    /// Takes a new or changed object.
-    pub fn apply(&mut self, source: SourceId, object: Object) {
+    /// Takes a new or changed object. True if another version holds now.
+    pub fn apply(&mut self, source: SourceId, object: Object) -> bool {
         let source = self.sources.entry(source).or_default();
         match object.key.kind {
             Kind::Service => source.services.apply(&object, Service::read),
@@ -144,8 +168,8 @@ impl Model {
         }
     }
 
-    /// Forgets an object.
-    pub fn delete(&mut self, source: SourceId, key: &ObjectKey) {
+    /// Forgets an object. True if there was one.
+    pub fn delete(&mut self, source: SourceId, key: &ObjectKey) -> bool {
         let source = self.sources.entry(source).or_default();
         match key.kind {
             Kind::Service => source.services.delete(key),
@@ -154,8 +178,8 @@ impl Model {
         }
     }
 
-    /// Replaces everything that a source had.
-    pub fn replace(&mut self, source: SourceId, list: List) {
+    /// Replaces everything that a source had. Returns the objects of which another version holds now, or none any more.
+    pub fn replace(&mut self, source: SourceId, list: List) -> Vec<ObjectKey> {
         let source = self.sources.entry(source).or_default();
         source.complete = true;
         source.gaps = list.gaps;
@@ -168,9 +192,16 @@ impl Model {
                 Kind::Node => nodes.push(object),
             }
         }
-        source.services.replace(services, &list.kept, Service::read);
-        source.slices.replace(slices, &list.kept, EndpointSlice::read);
-        source.nodes.replace(nodes, &list.kept, Node::read);
+        let mut changed = Vec::new();
+        source.services.replace(services, &list.kept, Service::read, &mut changed);
+        source.slices.replace(slices, &list.kept, EndpointSlice::read, &mut changed);
+        source.nodes.replace(nodes, &list.kept, Node::read, &mut changed);
+        changed
+    }
+
+    /// A slice as a source states it, whether or not another source's holds.
+    pub fn slice(&self, source: SourceId, key: &ObjectKey) -> Option<&EndpointSlice> {
+        self.sources.get(&source)?.slices.get(key)
     }
 
     /// All Services, by namespace and name.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use lb_common::address::Protocol;
 
 use super::address;
@@ -13,6 +14,8 @@ use super::weights::{WEIGHT_ANNOTATION, read_weight};
 
 /// Label that names the Service of a slice.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+/// Annotation that says when the change happened that the slice was written for (EP-13).
+pub const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Label that hides a slice from proxies, whatever its value.
 pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
@@ -33,6 +36,17 @@ pub struct EndpointSlice {
     pub endpoints: Vec<Endpoint>,
     /// Weight of its endpoints, unless the Service states one.
     pub weight: Option<i32>,
+    /// When the change happened that it was written for, where that is told.
+    pub trigger: Option<Trigger>,
+}
+
+/// The time of a change of endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// When.
+    pub at: Timestamp,
+    /// Whether it is about IPv4.
+    pub v4: bool,
 }
 
 /// A port of a slice.
@@ -138,8 +152,17 @@ impl EndpointSlice {
                 Ok(()) => read_weight(&annotations.key(WEIGHT_ANNOTATION), report, weight),
                 Err(Noted) => weight,
             },
+            trigger: annotated.ok().and_then(|()| read_trigger(&annotations.key(TRIGGER_ANNOTATION), report, v4)),
         }))
     }
+}
+
+/// A wrong time is none: only a measurement is lost with it.
+fn read_trigger(field: &Field<'_>, report: &mut Report<'_>, v4: bool) -> Option<Trigger> {
+    const ALLOWED: &str = "must be a time as in RFC 3339, such as 2026-01-31T09:30:00Z";
+    let text = field.text(report, ALLOWED).ok()??;
+    let at = text.parse().map_err(|_| report.wrong(field, ALLOWED)).ok()?;
+    Some(Trigger { at, v4 })
 }
 
 /// A port without name or number is none of a proxy's business, and no error (EP-3). The API server's 0 is no number;

@@ -28,19 +28,30 @@ impl<T> Default for Store<T> {
     }
 }
 
-impl<T> Store<T> {
-    pub(super) fn apply(&mut self, object: &Object, read: Read<T>) {
+impl<T: PartialEq> Store<T> {
+    /// Takes an object. True if another version holds now.
+    pub(super) fn apply(&mut self, object: &Object, read: Read<T>) -> bool {
         let previous = self.entries.remove(&object.key);
-        self.entries.insert(object.key.clone(), Entry::read(object, previous.as_ref(), read));
+        let entry = Entry::read(object, previous.as_ref(), read);
+        let differs = entry.valid.as_ref() != valid(previous.as_ref());
+        self.entries.insert(object.key.clone(), entry);
+        differs
     }
 
-    pub(super) fn delete(&mut self, key: &ObjectKey) {
-        self.entries.remove(key);
+    /// Forgets an object. True if there was one.
+    pub(super) fn delete(&mut self, key: &ObjectKey) -> bool {
+        valid(self.entries.remove(key).as_ref()).is_some()
     }
 
     /// Replaces everything, except that `kept` objects that are not in the list stay as they are. The first of two
-    /// objects with one key holds.
-    pub(super) fn replace(&mut self, objects: Vec<Object>, kept: &[ObjectKey], read: Read<T>) {
+    /// objects with one key holds. Notes in `changed` of which another version holds now, or none.
+    pub(super) fn replace(
+        &mut self,
+        objects: Vec<Object>,
+        kept: &[ObjectKey],
+        read: Read<T>,
+        changed: &mut Vec<ObjectKey>,
+    ) {
         let mut previous = std::mem::take(&mut self.entries);
         let mut twice = BTreeSet::new();
         for object in &objects {
@@ -52,6 +63,9 @@ impl<T> Store<T> {
                 continue;
             }
             let entry = Entry::read(object, previous.get(&object.key), read);
+            if entry.valid.as_ref() != valid(previous.get(&object.key)) {
+                changed.push(object.key.clone());
+            }
             self.entries.insert(object.key.clone(), entry);
         }
         for key in kept {
@@ -59,10 +73,19 @@ impl<T> Store<T> {
                 self.entries.insert(key.clone(), entry);
             }
         }
+        let gone = previous.into_iter().filter(|(key, entry)| entry.valid.is_some() && !self.entries.contains_key(key));
+        changed.extend(gone.map(|(key, _)| key));
     }
+}
 
+/// The version that holds, if any.
+fn valid<T>(entry: Option<&Entry<T>>) -> Option<&T> {
+    entry.and_then(|entry| entry.valid.as_ref())
+}
+
+impl<T> Store<T> {
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&T> {
-        self.entries.get(key).and_then(|entry| entry.valid.as_ref())
+        valid(self.entries.get(key))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &T)> {
