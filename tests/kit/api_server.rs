@@ -34,9 +34,9 @@ pub struct ApiServer {
 /// A request that was answered, or is being answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// `list`, `watch`, `get`, `create`, `update`, `delete`.
+    /// `list`, `watch`, `get`, `create`, `update`, `patch`, `delete`.
     pub verb: &'static str,
-    /// `services`, `endpointslices`, `nodes`.
+    /// `services`, `endpointslices`, `nodes`, `events`.
     pub collection: String,
     /// HTTP status of the answer.
     pub status: u16,
@@ -127,6 +127,11 @@ impl ApiServer {
         let key = (collection_of(kind), namespace.to_owned(), name.to_owned());
         let deleted = self.shared.change(|state| state.history.delete(&key));
         assert!(deleted.is_some(), "there is no {kind} {namespace}/{name}");
+    }
+
+    /// All objects of a collection, as they are stored.
+    pub fn objects(&self, collection: &str) -> Vec<Value> {
+        self.shared.lock().history.objects(collection)
     }
 
     /// Forgets the history: watches that begin at an older version are answered with 410.

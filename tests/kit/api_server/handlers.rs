@@ -17,10 +17,11 @@ use super::{Request, Shared, watches};
 /// Largest object that is taken, in bytes.
 const MAX_BODY: usize = 3 << 20;
 
-const COLLECTIONS: [(&str, &str, &str); 3] = [
+const COLLECTIONS: [(&str, &str, &str); 4] = [
     ("api/v1", "services", "Service"),
     ("api/v1", "nodes", "Node"),
     ("apis/discovery.k8s.io/v1", "endpointslices", "EndpointSlice"),
+    ("apis/events.k8s.io/v1", "events", "Event"),
 ];
 
 /// What a path names.
@@ -54,6 +55,7 @@ async fn answer(
         (&Method::GET, Some(_)) => "get",
         (&Method::POST, None) => "create",
         (&Method::PUT, Some(_)) => "update",
+        (&Method::PATCH, Some(_)) => "patch",
         (&Method::DELETE, Some(_)) => "delete",
         _ => return failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "not something this double does"),
     };
@@ -188,10 +190,10 @@ fn list(shared: &Shared, target: &Target, parameters: &Parameters) -> Response {
     )
 }
 
-/// get, create, update, delete.
+/// get, create, update, patch, delete.
 fn single(shared: &Shared, target: &Target, verb: &str, content: &[u8]) -> Response {
     let object: Value = match verb {
-        "create" | "update" => match serde_json::from_slice(content) {
+        "create" | "update" | "patch" => match serde_json::from_slice(content) {
             Ok(object) => object,
             Err(error) => return failure(StatusCode::BAD_REQUEST, "BadRequest", &error.to_string()),
         },
@@ -211,6 +213,10 @@ fn single(shared: &Shared, target: &Target, verb: &str, content: &[u8]) -> Respo
             (_, None) => failure(StatusCode::NOT_FOUND, "NotFound", "there is no such object"),
             ("get", Some(stored)) => json_response(StatusCode::OK, &stored),
             ("delete", Some(_)) => json_response(StatusCode::OK, &state.history.delete(&key).unwrap_or_default()),
+            ("patch", Some(mut stored)) => {
+                merge(&mut stored, object.clone());
+                json_response(StatusCode::OK, &state.history.put(key.clone(), stored))
+            }
             (_, Some(stored)) if asked.is_some_and(|asked| stored["metadata"]["resourceVersion"] != asked) => failure(
                 StatusCode::CONFLICT,
                 "Conflict",
@@ -219,6 +225,25 @@ fn single(shared: &Shared, target: &Target, verb: &str, content: &[u8]) -> Respo
             (_, Some(_)) => json_response(StatusCode::OK, &state.history.put(key.clone(), object.clone())),
         }
     })
+}
+
+/// RFC 7386: fields that are named are replaced, null takes one away.
+fn merge(into: &mut Value, patch: Value) {
+    let Value::Object(changes) = patch else {
+        *into = patch;
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    let Some(fields) = into.as_object_mut() else { return };
+    for (name, change) in changes {
+        if change.is_null() {
+            fields.remove(&name);
+        } else {
+            merge(fields.entry(name).or_insert(Value::Null), change);
+        }
+    }
 }
 
 /// The body of a failure.

@@ -49,6 +49,12 @@ impl History {
         self.objects.get(key)
     }
 
+    /// All objects of a collection.
+    pub(super) fn objects(&self, collection: &str) -> Vec<Value> {
+        let of_it = self.objects.iter().filter(|((other, ..), _)| other == collection);
+        of_it.map(|(_, object)| object.clone()).collect()
+    }
+
     /// Creates or changes an object; returns it as it is stored. No difference is no change.
     pub(super) fn put(&mut self, key: Key, mut object: Value) -> Value {
         let before = self.objects.get(&key).cloned();

@@ -1,37 +1,13 @@
 //! What load balancers are told: a Service's health check, and that of the node.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-
 use bpvs_tests::agent::{Agent, ServiceManifest};
-use bpvs_tests::namespace::Namespace;
+use bpvs_tests::http::get;
 use bpvs_tests::topology::Topology;
-use bpvs_tests::traffic::DEADLINE;
 use bpvs_tests::world::{CHANGE, TCP_TARGET, World, virtual_addresses, wait_for};
 
 const CHECK: u16 = 32_000;
 const HEALTHZ: u16 = 10_256;
 const HERE: &str = "here";
-
-/// Status, headers in lower case, and body.
-struct Answer {
-    status: u16,
-    headers: String,
-    body: serde_json::Value,
-}
-
-fn get(from: &Namespace, at: SocketAddr, path: &str) -> std::io::Result<Answer> {
-    let text = from.enter(|| {
-        let mut stream = TcpStream::connect_timeout(&at, DEADLINE)?;
-        stream.set_read_timeout(Some(DEADLINE))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n")?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).map(|_| text)
-    })?;
-    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    Ok(Answer { status, headers: head.to_lowercase(), body: serde_json::from_str(body).unwrap_or_default() })
-}
 
 fn service(world: &World, local: u16) -> ServiceManifest {
     let mut service = ServiceManifest::new("web", &virtual_addresses(1)).node_port("TCP", 80, TCP_TARGET, 30_080);
@@ -75,7 +51,7 @@ fn a_services_health_check_follows_its_endpoints_on_this_node() {
             let body = serde_json::json!({
                 "service": {"namespace": "demo", "name": "web"}, "localEndpoints": 2, "serviceProxyHealthy": true
             });
-            assert_eq!(answer.body, body);
+            assert_eq!(answer.json(), body);
         }
     }
     // The last one here goes: no new load for this node, and it says so itself.
@@ -83,7 +59,7 @@ fn a_services_health_check_follows_its_endpoints_on_this_node() {
     for check in node.at(CHECK) {
         let gone = || Ok(get(outside, check, "/").ok().filter(|answer| answer.status == 503));
         let answer = wait_for("503", CHANGE, gone, || agent.log().text(0)).unwrap();
-        assert_eq!(answer.body["localEndpoints"], 0);
+        assert_eq!(answer.json()["localEndpoints"], 0);
         assert!(answer.headers.contains("x-load-balancing-endpoint-weight: 0"), "{}", answer.headers);
     }
     // HC-8: nobody listens where no check is wanted, and somebody does when it is wanted again.
@@ -133,12 +109,12 @@ fn the_nodes_health_is_told_as_kube_proxy_tells_it() {
     let answer = wait_for("answer", CHANGE, told, || agent.log().text(0)).unwrap();
     assert_eq!(answer.status, 200);
     assert!(answer.headers.contains("content-type: application/json"), "{}", answer.headers);
-    assert_eq!((&answer.body["nodeEligible"], &answer.body["healthy"]), (&true.into(), &true.into()));
+    assert_eq!((&answer.json()["nodeEligible"], &answer.json()["healthy"]), (&true.into(), &true.into()));
     for family in ["IPv4", "IPv6"] {
-        assert_eq!(answer.body["status"][family]["healthy"], true);
-        assert!(answer.body["status"][family]["lastUpdated"].as_str().unwrap().starts_with("20"));
+        assert_eq!(answer.json()["status"][family]["healthy"], true);
+        assert!(answer.json()["status"][family]["lastUpdated"].as_str().unwrap().starts_with("20"));
     }
     let answer = get(outside, healthz, "/livez").unwrap();
-    assert_eq!((answer.status, answer.body.get("nodeEligible")), (200, None));
+    assert_eq!((answer.status, answer.json().get("nodeEligible")), (200, None));
     assert_eq!(get(outside, healthz, "/metrics").unwrap().status, 404);
 }
