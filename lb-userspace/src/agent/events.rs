@@ -1,7 +1,6 @@
 //! The loop of the agent: one task that owns all state and does one thing at a time.
 
 use std::future::pending;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,11 +12,11 @@ use tracing::{info, warn};
 
 use super::Config;
 use super::node::Node;
+use super::observers::Observers;
 use super::once::Once;
 use super::sources::Sources;
 use super::sweep::Sweeper;
 use super::sync::{Outcome, Programmer};
-use crate::health::{Checks, Health, server};
 use crate::model::Model;
 use crate::source::Update;
 
@@ -48,15 +47,10 @@ pub struct Agent {
     updates: mpsc::Receiver<Update>,
     network: watch::Receiver<u64>,
     sweeper: Sweeper,
-    healthz: Option<SocketAddr>,
     sweep_interval: Duration,
     sweep_errors: Once,
     node_errors: Once,
-    health: Health,
-    checks: Checks,
-    check_errors: Once,
-    /// The node's object says whether the node is to get new load: none is without an API server.
-    node_name: Option<String>,
+    observers: Observers,
     ready: bool,
     /// When to program.
     due: Option<Instant>,
@@ -70,14 +64,14 @@ pub struct Agent {
 
 impl Agent {
     /// An agent with everything in place; nothing is programmed before every source has told all that it has.
-    pub fn new(config: &Config, node: Node, programmer: Programmer, sources: Sources) -> Self {
-        let (mut model, mut programmer) = (Model::new(), programmer);
+    pub fn new(config: &Config, node: Node, programmer: Programmer, sources: Sources, observers: Observers) -> Self {
+        let (mut model, mut programmer, mut observers) = (Model::new(), programmer, observers);
         programmer.set_addresses(node.addresses());
-        let node_name = config.api.is_some().then(|| config.node_name.clone());
-        let health = Health::new(node_name.is_none());
         for id in sources.ids {
             model.expect(id);
         }
+        observers.start(&model, sources.client);
+        observers.set_interfaces(node.interfaces());
         Self {
             model,
             node,
@@ -85,14 +79,10 @@ impl Agent {
             updates: sources.updates,
             network: super::watch::start(),
             sweeper: Sweeper::new(config.recount_interval),
-            healthz: config.healthz,
             sweep_interval: config.sweep_interval,
             sweep_errors: Once::default(),
             node_errors: Once::default(),
-            checks: Checks::new(health.clone()),
-            health,
-            check_errors: Once::default(),
-            node_name,
+            observers,
             ready: false,
             due: None,
             node_due: None,
@@ -105,9 +95,6 @@ impl Agent {
     pub async fn run(mut self) -> Result<()> {
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen to signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
-        if let Some(at) = self.healthz {
-            tokio::spawn(server::serve(at, self.health.clone()));
-        }
         let mut sweep = interval(self.sweep_interval);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut collect = interval(COLLECT);
@@ -117,6 +104,10 @@ impl Agent {
                 biased;
                 _ = terminate.recv() => return self.stop("SIGTERM"),
                 _ = interrupt.recv() => return self.stop("SIGINT"),
+                error = self.observers.failed() => {
+                    self.observers.flush().await;
+                    return Err(error);
+                }
                 () = at(self.due) => self.program(),
                 () = at(self.node_due) => self.look_at_node().await,
                 _ = sweep.tick() => {
@@ -134,7 +125,7 @@ impl Agent {
                 },
                 _ = resync.tick() => {
                     self.look_at_node_in(Duration::ZERO);
-                    self.listen_for_checks();
+                    self.observers.listen_for_checks(&self.programmer);
                 }
             }
         }
@@ -149,13 +140,11 @@ impl Agent {
     fn take(&mut self, update: Update) {
         let mut next = Some(update);
         while let Some(update) = next {
-            self.model.change(update.source, update.change);
+            let changed = self.model.change(update.source, update.change);
+            self.observers.changed(&self.model, update.source, changed);
             next = self.updates.try_recv().ok();
         }
-        // Before the first lists are whole nothing can be programmed, and nothing is late.
-        if self.model.is_complete() {
-            self.health.queued(Instant::now());
-        }
+        self.observers.queued(&self.model, Instant::now());
         self.due = Some(sooner(self.due, Instant::now() + DEBOUNCE));
     }
 
@@ -164,8 +153,9 @@ impl Agent {
         if !self.model.is_complete() {
             return;
         }
-        let outcome = block_in_place(|| self.programmer.sync(&self.model, Instant::now()));
-        self.tell_health(&outcome);
+        let begin = Instant::now();
+        let outcome = block_in_place(|| self.programmer.sync(&self.model, begin));
+        self.observers.synced(&self.model, &self.programmer, &outcome, begin.elapsed());
         if outcome.complete {
             self.retry = RETRY;
         } else {
@@ -175,22 +165,6 @@ impl Agent {
         if !self.ready {
             self.ready = true;
             self.tell_ready(&outcome);
-        }
-    }
-
-    fn tell_health(&mut self, outcome: &Outcome) {
-        if outcome.complete {
-            self.health.programmed();
-        }
-        if let Some(name) = &self.node_name {
-            self.health.set_eligible(self.model.node(name).is_eligible());
-        }
-        self.listen_for_checks();
-    }
-
-    fn listen_for_checks(&mut self) {
-        for error in self.check_errors.news(self.checks.sync(self.programmer.health_checks())) {
-            warn!("{error}");
         }
     }
 
@@ -218,6 +192,7 @@ impl Agent {
         if let Err(error) = self.node.refresh_settings().await {
             errors.push(format!("{error:#}"));
         }
+        self.observers.set_interfaces(self.node.interfaces());
         // After an error the addresses are those of before: node ports stay (NP-6).
         if self.programmer.set_addresses(self.node.addresses()) {
             self.due = Some(sooner(self.due, Instant::now()));
@@ -239,7 +214,9 @@ impl Agent {
         for error in self.sweep_errors.news(result.err().map(|error| format!("{error:#}"))) {
             warn!("{error}; trying again");
         }
-        begin.elapsed()
+        let took = begin.elapsed();
+        self.observers.swept(took);
+        took
     }
 }
 

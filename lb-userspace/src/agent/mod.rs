@@ -10,11 +10,15 @@
 //! | [`node`] | interfaces and addresses that come and go |
 //! | [`watch`] | when to look at them |
 //! | [`sweep`] | expired connections and wrong counts |
+//! | [`observers`] | who is told of all that: health, metrics, Events |
+//! | [`pending`] | what waits to be programmed |
 //! | [`once`] | says each thing once |
 
 pub mod events;
 pub mod node;
+pub mod observers;
 pub mod once;
+pub mod pending;
 mod restored;
 pub mod sources;
 pub mod start;
@@ -58,6 +62,10 @@ pub struct Config {
     pub healthz: Option<SocketAddr>,
     /// Where `/metrics` is answered; none: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// How many services and destinations have metrics of their own.
+    pub metrics_limit: usize,
+    /// An address of the two that cannot be listened on ends the agent.
+    pub bind_hard_fail: bool,
     /// How Services are served; the node's addresses are found out.
     pub services: Options,
     /// Interfaces to attach to.
@@ -139,5 +147,6 @@ pub async fn run(config: Config) -> Result<()> {
 async fn serve(config: &Config, kernel: Loaded, sources: Prepared) -> Result<()> {
     let node = start::attach(config, kernel).await.context(start::Failed)?;
     let programmer = start::restore(config, &node).context(start::Failed)?;
-    events::Agent::new(config, node, programmer, sources.start()).run().await
+    let observers = observers::Observers::new(config).context(start::Failed)?;
+    events::Agent::new(config, node, programmer, sources.start(), observers).run().await
 }

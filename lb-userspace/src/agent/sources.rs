@@ -1,6 +1,7 @@
 //! Which sources there are, and that they run.
 
 use anyhow::{Context, Result};
+use kube::Client;
 use tokio::sync::mpsc;
 use tracing::info;
 
@@ -56,12 +57,13 @@ pub async fn prepare(config: &Config) -> Result<Prepared> {
 }
 
 /// Running sources.
-#[derive(Debug)]
 pub struct Sources {
     /// Which, so that the model can wait for each one's first list.
     pub ids: Vec<SourceId>,
     /// What they tell.
     pub updates: mpsc::Receiver<Update>,
+    /// The API server, if there is one.
+    pub client: Option<Client>,
 }
 
 impl Prepared {
@@ -77,10 +79,11 @@ impl Prepared {
             tokio::spawn(rules.run(sender.clone()));
             ids.push(SourceId::RULES);
         }
+        let client = self.api.as_ref().map(ApiSource::client);
         if let Some(api) = self.api {
             tokio::spawn(api.run(sender));
             ids.extend(ApiSource::SOURCES);
         }
-        Sources { ids, updates }
+        Sources { ids, updates, client }
     }
 }

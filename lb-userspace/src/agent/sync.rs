@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -14,7 +15,7 @@ use super::restored::{self, Restored};
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
 use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
 use crate::model::{Model, ProblemLog};
-use crate::plan::{self, Defaults, HealthCheck, Holders, can_serve_node_ports};
+use crate::plan::{self, Defaults, HealthCheck, Holders, NoLocal, can_serve_node_ports};
 use crate::view::pinned::Pinned;
 
 /// Brings the maps to what the model says.
@@ -25,7 +26,7 @@ pub struct Programmer {
     node_name: String,
     defaults: Defaults,
     /// Who had each frontend in the last plan.
-    holders: Holders,
+    holders: Arc<Holders>,
     health_checks: BTreeMap<(String, String), HealthCheck>,
     problems: ProblemLog,
     errors: Once,
@@ -38,6 +39,10 @@ pub struct Outcome {
     pub services: usize,
     /// Their destinations.
     pub destinations: usize,
+    /// Service ports that have no endpoint on this node, where they need one.
+    pub no_local: NoLocal,
+    /// What is wrong in what is stated, or cannot be done.
+    pub problems: usize,
     /// Whether everything is as wanted. If not, trying again soon makes sense.
     pub complete: bool,
 }
@@ -71,7 +76,7 @@ impl Programmer {
             restored,
             node_name: config.node_name.clone(),
             defaults,
-            holders: Holders::new(),
+            holders: Arc::default(),
             health_checks: BTreeMap::new(),
             problems: ProblemLog::new(),
             errors: Once::default(),
@@ -81,6 +86,11 @@ impl Programmer {
     /// The `healthCheckNodePort`s of what was programmed last.
     pub fn health_checks(&self) -> &BTreeMap<(String, String), HealthCheck> {
         &self.health_checks
+    }
+
+    /// What states each service of the last plan.
+    pub fn holders(&self) -> Arc<Holders> {
+        self.holders.clone()
     }
 
     /// Takes the node's addresses as they are now. True if the plan may be another with them.
@@ -99,8 +109,8 @@ impl Programmer {
     /// Programs what the model says, which must be complete.
     pub fn sync(&mut self, model: &Model, now: Instant) -> Outcome {
         let mut plan = plan::plan_after(&self.holders, model, &model.node(&self.node_name), &self.defaults);
-        self.holders = plan.holders();
-        let problems = model.problems();
+        self.holders = Arc::new(plan.holders());
+        let (problems, no_local) = (model.problems(), plan.no_local());
         for problem in self.problems.update(problems.iter().chain(&plan.problems)) {
             warn!("{problem}");
         }
@@ -125,7 +135,7 @@ impl Programmer {
                 }
             }
         }
-        Outcome { services, destinations, complete }
+        Outcome { services, destinations, no_local, problems: problems.len() + plan.problems.len(), complete }
     }
 
     /// Frees the ids of removed destinations that no connection refers to any more.

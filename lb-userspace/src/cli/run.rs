@@ -220,6 +220,8 @@ fn config(args: RunArgs) -> Result<Config> {
         services: args.cluster.options()?,
         healthz,
         metrics,
+        metrics_limit: args.servers.metrics_limit,
+        bind_hard_fail: args.servers.bind_address_hard_fail,
         selection: Selection { include: args.interfaces, exclude: args.exclude_interfaces },
         tc: match args.tc {
             TcArg::Auto => TcHook::Auto,
@@ -360,6 +362,7 @@ mod tests {
             (["--node-name", " "], "--node-name"),
             (["--healthz-bind-address", "10256"], "must be an address and a port"),
             (["--metrics-bind-address", "127.0.0.1"], "must be an address and a port"),
+            (["--metrics-limit", "all"], "--metrics-limit"),
         ] {
             let error = parse(&["--manifests", "x", arguments[0], arguments[1]]).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -8,12 +8,18 @@ use clap::Args;
 /// Where the agent answers.
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
-    /// Where /healthz and /livez are answered; empty: nowhere [default: 0.0.0.0:10256 with an API server, else nowhere]
+    /// Where /healthz, /livez and /readyz are answered; empty: nowhere [default: 0.0.0.0:10256 with an API server, else nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     healthz_bind_address: Option<String>,
-    /// Where /metrics is answered; empty: nowhere [default: 127.0.0.1:10249 with an API server, else nowhere]
+    /// Where /metrics, /healthz and /proxyMode are answered; empty: nowhere [default: 127.0.0.1:10249 with an API server, else nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics_bind_address: Option<String>,
+    /// How many services and destinations together have metrics of their own
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    pub(super) metrics_limit: usize,
+    /// End if one of these addresses cannot be listened on, instead of trying again
+    #[arg(long)]
+    pub(super) bind_address_hard_fail: bool,
 }
 
 /// Where kube-proxy says whether it is well.

@@ -65,6 +65,15 @@ pub(super) fn healthz(health: &Health, asks_for_node: bool) -> Response {
     (status(well), [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], Json(body)).into_response()
 }
 
+/// Ready once everything that the sources state first is programmed; before that, what is missing.
+pub(super) fn readyz(health: &Health) -> Response {
+    let (code, text) = match health.waits_for() {
+        None => (StatusCode::OK, "ok".to_owned()),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason + "\n"),
+    };
+    (code, [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], text).into_response()
+}
+
 /// A Service's health check: 200 while this node has an endpoint for new connections, and the agent is well.
 pub(super) fn check(health: &Health, (namespace, name): (&str, &str), endpoints: usize) -> Response {
     let healthy = health.at(Instant::now()).healthy;

@@ -9,9 +9,9 @@ use axum::Router;
 use tokio::task::AbortHandle;
 
 use super::answers;
-use super::listen::listen;
 use super::status::Health;
 use crate::plan::HealthCheck;
+use crate::serving::{answer, listen};
 
 /// Namespace and name of a Service.
 type Name = (String, String);
@@ -21,6 +21,15 @@ type Name = (String, String);
 pub struct Checks {
     health: Health,
     running: BTreeMap<(Name, bool), Running>,
+}
+
+/// A check that nobody can ask.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unheard {
+    /// Namespace and name of the Service.
+    pub service: (String, String),
+    /// Why.
+    pub why: String,
 }
 
 #[derive(Debug)]
@@ -44,7 +53,7 @@ impl Checks {
 
     /// Brings the listeners to what is wanted, and their counts: to be called when that is programmed (HC-10). What cannot
     /// listen is said, and tried again with the next call (HC-9). Needs a runtime.
-    pub fn sync(&mut self, wanted: &BTreeMap<Name, HealthCheck>) -> Vec<String> {
+    pub fn sync(&mut self, wanted: &BTreeMap<Name, HealthCheck>) -> Vec<Unheard> {
         let mut errors = Vec::new();
         let counts = |check: &HealthCheck| [(true, check.v4), (false, check.v6)];
         // First those that go: another Service may have the port now.
@@ -62,13 +71,11 @@ impl Checks {
                 }
                 match self.start(name, check.port, v4, endpoints) {
                     Ok(running) => drop(self.running.insert((name.clone(), v4), running)),
-                    Err(error) => errors.push(format!(
-                        "Service {}/{}: spec.healthCheckNodePort {}: cannot listen on {}: {error}; trying again",
-                        name.0,
-                        name.1,
-                        check.port,
-                        everywhere(v4, check.port)
-                    )),
+                    Err(error) => {
+                        let (port, at) = (check.port, everywhere(v4, check.port));
+                        let why = format!("spec.healthCheckNodePort {port}: cannot listen on {at}: {error}");
+                        errors.push(Unheard { service: name.clone(), why });
+                    }
                 }
             }
         }
@@ -80,11 +87,11 @@ impl Checks {
         let endpoints = Arc::new(AtomicUsize::new(count));
         let (health, name, counted) = (self.health.clone(), name.clone(), endpoints.clone());
         // Any method, any path (HC-1).
-        let answer = move || {
+        let check = move || {
             let answer = answers::check(&health, (&name.0, &name.1), counted.load(Ordering::Relaxed));
             async move { answer }
         };
-        let serve = axum::serve(listener, Router::new().fallback(answer)).into_future();
+        let serve = answer(listener, Router::new().fallback(check));
         Ok(Running { port, endpoints, task: tokio::spawn(serve).abort_handle() })
     }
 }

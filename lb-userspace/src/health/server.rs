@@ -1,44 +1,27 @@
-//! `/healthz` and `/livez`.
-
-use std::net::SocketAddr;
-use std::time::Duration;
+//! `/healthz`, `/livez` and `/readyz`.
 
 use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::any;
-use tracing::{info, warn};
+use axum::response::Response;
+use axum::routing::{MethodRouter, any};
 
 use super::answers;
-use super::listen::listen;
 use super::status::Health;
+use crate::metrics::KubeProxy;
 
-/// How soon an address that is taken is tried again (HZ-7).
-const RETRY: Duration = Duration::from_secs(5);
-
-/// Answers at an address as long as the runtime lasts. While it cannot be listened on, that is said once and tried again.
-pub async fn serve(at: SocketAddr, health: Health) {
-    let mut told = false;
-    let listener = loop {
-        match listen(at) {
-            Ok(listener) => break listener,
-            Err(error) => {
-                if !std::mem::replace(&mut told, true) {
-                    warn!("--healthz-bind-address {at}: cannot listen: {error}; trying again every {RETRY:?}");
-                }
-                tokio::time::sleep(RETRY).await;
-            }
-        }
+/// Its paths: any method, as kube-proxy has it (HZ-1). Answers of the first two are counted (HZ-8).
+pub fn router(health: &Health, metrics: &KubeProxy) -> Router {
+    let of = |answer: fn(&Health) -> Response, count: fn(&KubeProxy, u16)| -> MethodRouter {
+        let (health, metrics) = (health.clone(), metrics.clone());
+        any(move || async move {
+            let answer = answer(&health);
+            count(&metrics, answer.status().as_u16());
+            answer
+        })
     };
-    info!("health: http://{at}/healthz and /livez");
-    let of = |asks_for_node| {
-        let health = health.clone();
-        any(move || async move { answers::healthz(&health, asks_for_node) })
-    };
-    let router = Router::new()
-        .route("/healthz", of(true))
-        .route("/livez", of(false))
-        .fallback(|| async { StatusCode::NOT_FOUND });
-    if let Err(error) = axum::serve(listener, router).await {
-        warn!("--healthz-bind-address {at}: {error}: nobody is told of this node's health any more");
-    }
+    Router::new()
+        .route("/healthz", of(|health| answers::healthz(health, true), KubeProxy::healthz))
+        .route("/livez", of(|health| answers::healthz(health, false), KubeProxy::livez))
+        .route("/readyz", of(answers::readyz, |_, _| ()))
+        .fallback(|| async { StatusCode::NOT_FOUND })
 }

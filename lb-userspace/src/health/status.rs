@@ -17,6 +17,8 @@ struct Told {
     /// When all was programmed last.
     updated: Option<SystemTime>,
     eligible: bool,
+    /// Sources that have not told all that they have, by name.
+    missing: Vec<String>,
 }
 
 /// What is true now.
@@ -33,7 +35,7 @@ pub struct Now {
 impl Health {
     /// Nothing waits, nothing was programmed.
     pub fn new(eligible: bool) -> Self {
-        Self(Arc::new(Mutex::new(Told { pending: None, updated: None, eligible })))
+        Self(Arc::new(Mutex::new(Told { pending: None, updated: None, eligible, missing: Vec::new() })))
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -55,6 +57,21 @@ impl Health {
     /// Whether the node may get new load.
     pub fn set_eligible(&self, eligible: bool) {
         self.told().eligible = eligible;
+    }
+
+    /// Which sources have not delivered their first list.
+    pub fn set_missing(&self, sources: Vec<String>) {
+        self.told().missing = sources;
+    }
+
+    /// Why the agent is not ready yet. Once it is, it stays so: what goes wrong later is for `/healthz` to tell.
+    pub fn waits_for(&self) -> Option<String> {
+        let told = self.told();
+        match (told.updated, told.missing.as_slice()) {
+            (Some(_), _) => None,
+            (None, []) => Some("not everything that is stated is programmed yet: the log says what fails".to_owned()),
+            (None, missing) => Some(format!("waiting for the first list of: {}", missing.join(", "))),
+        }
     }
 
     /// What is true at a moment.
@@ -85,5 +102,18 @@ mod tests {
         assert!(health.at(begin).updated.is_some());
         health.set_eligible(false);
         assert_eq!((health.at(begin).healthy, health.at(begin).eligible), (true, false));
+    }
+
+    #[test]
+    fn it_is_ready_once_all_lists_are_there_and_programmed_and_stays_so() {
+        let health = Health::new(true);
+        health.set_missing(vec!["manifests".to_owned(), "rules".to_owned()]);
+        assert_eq!(health.waits_for().unwrap(), "waiting for the first list of: manifests, rules");
+        health.set_missing(Vec::new());
+        assert!(health.waits_for().unwrap().contains("programmed"));
+        health.programmed();
+        assert_eq!(health.waits_for(), None);
+        health.queued(Instant::now());
+        assert_eq!(health.waits_for(), None);
     }
 }

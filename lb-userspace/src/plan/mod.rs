@@ -5,6 +5,7 @@ mod access;
 mod claims;
 mod frontends;
 mod health;
+mod local;
 mod node_ports;
 mod options;
 mod rules;
@@ -21,6 +22,7 @@ use crate::model::{EndpointSlice, Model, Service};
 pub use crate::model::{Frontend, Node, Persistence, Problem, ProblemLog, Scope, Thresholds};
 pub use access::{Access, Masquerade};
 pub use health::HealthCheck;
+pub use local::NoLocal;
 pub use node_ports::can_serve as can_serve_node_ports;
 pub use options::{Defaults, Detector, NodePortAddresses, Options};
 

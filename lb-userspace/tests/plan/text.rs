@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use lb_userspace::model::Problem;
-use lb_userspace::plan::{Access, DesiredService, Frontend, Masquerade, Node, Plan, Scope};
+use lb_userspace::plan::{Access, DesiredService, Frontend, Masquerade, NoLocal, Node, Plan, Scope};
 
 const PROBLEM: &str = "problem: ";
 
@@ -24,6 +24,18 @@ pub(crate) fn of(plan: &Plan, node: &Node, problems: &[Problem]) -> Vec<String> 
             check.port,
             ready.collect::<Vec<_>>().join(", ")
         ));
+    }
+    let NoLocal { internal, external } = plan.no_local();
+    let counts = [
+        ("internal IPv4", internal[0]),
+        ("internal IPv6", internal[1]),
+        ("external IPv4", external[0]),
+        ("external IPv6", external[1]),
+    ];
+    let counts: Vec<_> =
+        counts.iter().filter(|(_, count)| *count > 0).map(|(of, count)| format!("{of} {count}")).collect();
+    if !counts.is_empty() {
+        lines.push(format!("ports without an endpoint here: {}", counts.join(", ")));
     }
     if node.known && !node.is_eligible() {
         lines.push("node is not eligible".to_owned());

@@ -4,6 +4,7 @@
 mod follow;
 mod objects;
 mod start;
+mod told;
 mod trouble;
 
 use std::collections::BTreeSet;

@@ -89,6 +89,11 @@ impl ApiSource {
         Ok(Self { client: Client::try_from(config)?, node: node.to_owned(), pace: Pace::default() })
     }
 
+    /// How the server is asked, for whoever else asks it.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The same at another pace.
     pub fn with_pace(mut self, pace: Pace) -> Self {
         self.pace = pace;

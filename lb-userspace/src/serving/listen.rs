@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpSocket};
 const BACKLOG: u32 = 128;
 
 /// Listens. An IPv6 socket is for IPv6 alone: beside it there is one for IPv4 (HC-6).
-pub(super) fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn listen(at: SocketAddr) -> io::Result<TcpListener> {
     let socket = match at {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => {
