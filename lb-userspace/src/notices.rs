@@ -157,7 +157,7 @@ impl Teller {
             let error = match timeout(TRY, self.recorder.publish(&event, &about)).await {
                 Ok(Ok(())) => return Ok(()),
                 // It was heard, and refused: the same again would be, too.
-                Ok(Err(kube::Error::Api(status))) if status.code < 500 => return Err(status.to_string()),
+                Ok(Err(kube::Error::Api(status))) if is_refusal(status.code) => return Err(status.to_string()),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("no answer within {TRY:?}"),
             };
@@ -167,6 +167,11 @@ impl Teller {
             sleep(PAUSE).await;
         }
     }
+}
+
+/// The client's fault, but for asking too often.
+fn is_refusal(code: u16) -> bool {
+    (400..500).contains(&code) && code != 429
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use super::scrape::Scraper;
 /// What those that ask kube-proxy for its mode know: iptables, ipvs, nftables. Of these bpvs does what ipvs does: its
 /// schedulers, its timeouts, its counts.
 const MODE: &str = "ipvs";
+/// Prometheus' text format, which every reader knows.
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const NOT_SNIFFED: (header::HeaderName, &str) = (header::X_CONTENT_TYPE_OPTIONS, "nosniff");
 const PLAIN: (header::HeaderName, &str) = (header::CONTENT_TYPE, "text/plain; charset=utf-8");
 
@@ -40,7 +42,7 @@ async fn metrics(scraper: Arc<Mutex<Scraper>>) -> Response {
         Err(error) => Err(error).context("the scrape ended"),
     };
     match text {
-        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
+        Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(error) => {
             warn!("metrics: {error:#}");
             (StatusCode::INTERNAL_SERVER_ERROR, [PLAIN, NOT_SNIFFED], "the log says why\n").into_response()
