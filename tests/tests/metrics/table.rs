@@ -11,10 +11,17 @@ use super::{HEALTHZ, agent, get, scrape};
 
 const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
 
-/// Type and labels of each metric, as the tables of the document have them.
+const HEAD: &str = "| metric | type | labels | meaning | values |";
+
+/// Type and labels of each metric, as the tables of the document with this head have them.
 fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let mut found = BTreeMap::new();
-    for line in DOCUMENT.lines().filter(|line| line.starts_with("| `")) {
+    let mut inside = false;
+    for line in DOCUMENT.lines() {
+        inside = line == HEAD || (inside && line.starts_with('|'));
+        if !inside || !line.starts_with("| `") {
+            continue;
+        }
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [name, kind, labels, meaning, values] = cells[..] else { panic!("five cells in {line}") };
         assert!(!meaning.is_empty() && !values.is_empty(), "{line}");
