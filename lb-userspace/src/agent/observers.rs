@@ -2,7 +2,6 @@
 //! them is waited for.
 
 use std::future::pending;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Error, Result};
@@ -49,20 +48,26 @@ impl Observers {
         let (metrics, names) = (Metrics::new(), Names::default());
         let health = Health::new(config.api.is_none());
         let mut answers = Vec::new();
-        let server =
-            |flag, at: SocketAddr, paths, notice| Server { flag, at, paths, notice, hard_fail: config.bind_hard_fail };
         if let Some(at) = config.healthz {
-            let server =
-                server("--healthz-bind-address", at, "/healthz, /livez, /readyz", Notice::HealthzFails as fn(_) -> _);
+            let server = Server {
+                flag: "--healthz-bind-address",
+                at,
+                paths: "/healthz, /livez, /readyz",
+                clients: 64,
+                notice: Notice::HealthzFails,
+                hard_fail: config.bind_hard_fail,
+            };
             answers.push((server, health::server::router(&health, &metrics.kube_proxy)));
         }
         if let Some(at) = config.metrics {
-            let server = server(
-                "--metrics-bind-address",
+            let server = Server {
+                flag: "--metrics-bind-address",
                 at,
-                "/metrics, /healthz, /proxyMode",
-                Notice::MetricsFail as fn(_) -> _,
-            );
+                paths: "/metrics, /healthz, /proxyMode",
+                clients: 16,
+                notice: Notice::MetricsFail,
+                hard_fail: config.bind_hard_fail,
+            };
             let scraper = Scraper::open(&config.pins, metrics.clone(), names.clone(), config.metrics_limit)?;
             answers.push((server, metrics::server::router(scraper)));
         }

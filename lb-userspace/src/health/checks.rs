@@ -13,6 +13,9 @@ use super::status::Health;
 use crate::plan::HealthCheck;
 use crate::serving::{answer, listen};
 
+/// Load balancers that ask at one time.
+const CLIENTS: usize = 64;
+
 /// Namespace and name of a Service.
 type Name = (String, String);
 
@@ -91,7 +94,7 @@ impl Checks {
             let answer = answers::check(&health, (&name.0, &name.1), counted.load(Ordering::Relaxed));
             async move { answer }
         };
-        let serve = answer(listener, Router::new().fallback(check));
+        let serve = answer(listener, Router::new().fallback(check), CLIENTS);
         Ok(Running { port, endpoints, task: tokio::spawn(serve).abort_handle() })
     }
 }

@@ -11,8 +11,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Connections at one time: those that come now wait for one that ends.
-const CONNECTIONS: usize = 64;
 /// Longest head of a request, in bytes.
 const HEAD: usize = 16 << 10;
 /// How long a client may take for the head of a request, and may rest between two.
@@ -24,12 +22,13 @@ const LAST: Duration = Duration::from_secs(30);
 /// How long to rest when no connection can be taken, as for want of file descriptors.
 const REST: Duration = Duration::from_secs(1);
 
-/// Answers whoever connects, for ever. Who stops waiting for that ends the connections too.
-pub(crate) async fn answer(listener: TcpListener, router: Router) {
+/// Answers whoever connects, for ever; those that are more than `most` wait for one that ends. Who stops waiting for
+/// this ends the connections too.
+pub(crate) async fn answer(listener: TcpListener, router: Router, most: usize) {
     let mut clients = JoinSet::new();
     loop {
         while clients.try_join_next().is_some() {}
-        if clients.len() >= CONNECTIONS {
+        if clients.len() >= most {
             clients.join_next().await;
             continue;
         }

@@ -32,6 +32,8 @@ pub struct Server {
     pub at: SocketAddr,
     /// What is there, for the log.
     pub paths: &'static str,
+    /// How many clients it has at one time: what they are sent waits in memory until they take it.
+    pub clients: usize,
     /// What the node is told when the address cannot be listened on.
     pub notice: fn(String) -> Notice,
     /// Then it is over with the agent; else it tries again.
@@ -61,7 +63,7 @@ impl Server {
             tokio::time::sleep(RETRY).await;
         };
         info!("answering at http://{at}: {}", self.paths);
-        answer(listener, router).await;
+        answer(listener, router, self.clients).await;
         Ok(())
     }
 }
