@@ -2,6 +2,7 @@
 //! Needs root and the bpvs binary: `BPVS_BIN`, or built beside this test.
 
 mod changes;
+mod configuration;
 mod follow;
 mod objects;
 mod start;
