@@ -3,6 +3,7 @@
 
 mod follow;
 mod objects;
+mod rights;
 mod start;
 mod trouble;
 
