@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{container, kustomized, strings};
 
 /// `NET_ADMIN` and its like.
-fn capabilities() -> Vec<String> {
+pub(super) fn capabilities() -> Vec<String> {
     let objects = kustomized();
     let capabilities = &container(&objects)["securityContext"]["capabilities"];
     assert_eq!(capabilities["drop"], json!(["ALL"]));
@@ -21,7 +21,7 @@ fn capabilities() -> Vec<String> {
 }
 
 /// A program that is bpvs as a container runtime starts it: root with nothing above these capabilities and no new ones.
-fn restricted(folder: &Path, capabilities: &[String]) -> std::path::PathBuf {
+pub(super) fn restricted(folder: &Path, capabilities: &[String]) -> std::path::PathBuf {
     let added: String = capabilities.iter().map(|name| format!(",+{}", name.to_lowercase())).collect();
     let script = format!(
         "#!/bin/sh\nexec setpriv --bounding-set=-all{added} --inh-caps=-all --no-new-privs -- '{}' \"$@\"\n",

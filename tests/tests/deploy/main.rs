@@ -6,6 +6,7 @@ mod chart;
 mod commands;
 mod container;
 mod manifests;
+mod pod;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
