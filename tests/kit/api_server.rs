@@ -5,6 +5,7 @@
 
 mod handlers;
 mod history;
+mod rights;
 mod selector;
 mod watches;
 
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -57,6 +59,8 @@ pub(crate) struct State {
     failing: Vec<u16>,
     /// Status for every request for a collection.
     refused: BTreeMap<String, u16>,
+    /// What is allowed, if not everything is.
+    role: Option<Vec<PolicyRule>>,
     /// Watches of an older generation are cut.
     generation: u64,
     /// Watches of an older round end in good order.
@@ -175,6 +179,12 @@ impl ApiServer {
             Some(status) => drop(state.refused.insert(collection.to_owned(), status)),
             None => drop(state.refused.remove(collection)),
         });
+    }
+
+    /// Answers 403 to whatever these rules of a role do not allow. Of such requests, as of those for what there is not, the
+    /// resource or the path is recorded as their collection.
+    pub fn allow_only(&self, rules: Vec<PolicyRule>) {
+        self.shared.change(|state| state.role = Some(rules));
     }
 
     /// All requests so far.

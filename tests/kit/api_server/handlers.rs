@@ -11,6 +11,7 @@ use axum::{Router, body};
 use serde_json::{Value, json};
 
 use super::history::{Key, VersionError};
+use super::rights::Attributes;
 use super::selector::Selector;
 use super::{Request, Shared, watches};
 
@@ -45,10 +46,20 @@ async fn answer(
     request: HttpRequest,
 ) -> Response {
     let (parts, content) = request.into_parts();
-    let Some(target) = Target::parse(parts.uri.path()) else {
-        return failure(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource");
-    };
     let watching = parameters.get("watch").is_some_and(|watch| watch == "true" || watch == "1");
+    let asked = Attributes::of(&parts.method, parts.uri.path(), watching);
+    let turned_away = |status: StatusCode, reason: &str, message: &str| {
+        let request = Request { verb: asked.verb, collection: asked.resource.clone(), status: status.as_u16() };
+        shared.change(|state| state.requests.push(request));
+        failure(status, reason, message)
+    };
+    if shared.lock().role.as_ref().is_some_and(|rules| !asked.are_allowed(rules)) {
+        return turned_away(StatusCode::FORBIDDEN, "Forbidden", &asked.forbidden());
+    }
+    let Some(target) = Target::parse(parts.uri.path()) else {
+        let message = "the server could not find the requested resource";
+        return turned_away(StatusCode::NOT_FOUND, "NotFound", message);
+    };
     let verb = match (&parts.method, &target.name) {
         (&Method::GET, None) if watching => "watch",
         (&Method::GET, None) => "list",

@@ -5,6 +5,7 @@ mod changes;
 mod configuration;
 mod follow;
 mod objects;
+mod rights;
 mod start;
 mod told;
 mod trouble;

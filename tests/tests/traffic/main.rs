@@ -9,4 +9,5 @@ mod netfilter;
 mod node_ports;
 mod refused;
 mod schedulers;
+mod takeover;
 mod untouched;

@@ -56,7 +56,7 @@ fn asks(client: &Host, [tcp, udp]: [SocketAddr; 2], seen: IpAddr) -> [u16; 2] {
 }
 
 /// Everybody's servers in some connections, sorted and once each.
-fn servers(client: &Host, to: [[SocketAddr; 2]; 2], seen: &Host) -> Vec<u16> {
+pub(super) fn servers(client: &Host, to: [[SocketAddr; 2]; 2], seen: &Host) -> Vec<u16> {
     let [tcp, udp] = to;
     let ask = |family: usize| asks(client, [tcp[family], udp[family]], seen.address_like(tcp[family].ip()));
     let mut all: Vec<u16> = (0..4).flat_map(|_| [ask(0), ask(1)]).flatten().collect();
