@@ -1,7 +1,7 @@
 //! A double of the API server: what a watching client can see of it, with faults on demand.
 //!
 //! Versioned history, lists with selectors and pages, watches with enter and leave events and bookmarks, writes with
-//! conflicts. It listens on loopback only, without TLS, and counts what it is asked.
+//! conflicts. It listens on loopback, or on an address of a namespace, without TLS, and counts what it is asked.
 
 mod handlers;
 mod history;
@@ -10,7 +10,7 @@ mod selector;
 mod watches;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -76,9 +76,14 @@ pub(crate) struct State {
 impl ApiServer {
     /// Starts an empty server on a free port of loopback.
     pub async fn start() -> anyhow::Result<Self> {
+        Self::start_at(Ipv4Addr::LOCALHOST.into()).await
+    }
+
+    /// Starts an empty server on a free port of an address: one of a namespace's own.
+    pub async fn start_at(address: IpAddr) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared { state: Mutex::default(), changed: watch::Sender::new(0) });
         let folder = TempDir::new().context("folder for the kubeconfig")?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let address = SocketAddr::new(address, 0);
         let mut server = Self { shared, address, runtime: None, folder };
         server.restart().await?;
         write_kubeconfig(&server.kubeconfig(), &format!("http://{}", server.address)).context("kubeconfig")?;
