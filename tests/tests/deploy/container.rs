@@ -29,7 +29,10 @@ fn the_image_holds_one_static_program_and_nothing_else() {
     const TARGET: &str = "$(uname -m)-unknown-linux-musl";
     let built = format!("cargo build --locked --release --package lb-userspace --bin bpvs --target \"{TARGET}\"");
     let kept = format!("install -D --strip \"target/{TARGET}/release/bpvs\" {source}");
-    assert!(build.iter().any(|(name, rest)| name == "RUN" && rest == &format!("{built} && {kept}")), "{text}");
+    assert!(
+        build.iter().any(|(name, rest)| name == "RUN" && rest.starts_with(&format!("{built} && {kept} && ! readelf"))),
+        "{text}"
+    );
     // The DaemonSet's command is found by its name.
     let objects = kustomized();
     let (folder, name) = place.rsplit_once('/').unwrap();
