@@ -79,6 +79,11 @@ impl<'a> Field<'a> {
         self.tree.is_some()
     }
 
+    /// What is there, if anything is.
+    pub(crate) fn value(&self) -> Option<&'a Value> {
+        self.tree.map(|tree| &tree.value)
+    }
+
     /// True if the key is there and its value says nothing.
     pub(crate) fn null(&self) -> bool {
         self.tree.is_some_and(|tree| tree.value == Value::Null)

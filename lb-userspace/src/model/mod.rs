@@ -5,7 +5,7 @@
 //! left out (object, address, port, endpoint) or default (annotation), so that the rest serves traffic. Everything
 //! that is wrong stands in [`Model::problems`] for as long as it is wrong.
 
-mod address;
+pub(crate) mod address;
 pub mod affinity;
 pub mod exposure;
 pub(crate) mod field;

@@ -12,7 +12,7 @@ use nix::libc::O_NONBLOCK;
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The bytes of a regular file, or what is wrong with it.
-pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     // Not blocking, or opening a pipe that nobody writes to would hang.
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).map_err(unreadable)?;
@@ -55,6 +55,6 @@ impl Fingerprint {
 }
 
 /// A path as messages name it.
-pub(super) fn shown(path: &Path) -> Arc<str> {
+pub(crate) fn shown(path: &Path) -> Arc<str> {
     path.display().to_string().into()
 }

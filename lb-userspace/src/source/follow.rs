@@ -12,7 +12,7 @@ use super::{Sender, Update};
 use crate::model::{Change, SourceId};
 
 /// How often files are looked at when nothing is reported.
-pub(super) const POLL: Duration = Duration::from_secs(5);
+pub(crate) const POLL: Duration = Duration::from_secs(5);
 
 /// What reads the files under a path.
 pub(super) trait Reader: Send + 'static {

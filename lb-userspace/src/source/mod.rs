@@ -1,11 +1,12 @@
 //! Where objects come from. Sources turn the outside into model changes and know nothing of maps or plans.
 
 pub mod api;
-mod file;
-mod follow;
+pub(crate) mod file;
+pub(crate) mod follow;
 pub mod manifests;
 pub mod rules;
-mod watch;
+pub(crate) mod watch;
+pub(crate) mod yaml;
 
 use tokio::sync::mpsc;
 

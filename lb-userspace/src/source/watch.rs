@@ -15,7 +15,7 @@ use tracing::warn;
 const QUIET: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(1);
 
-pub(super) struct Watch {
+pub(crate) struct Watch {
     folder: PathBuf,
     events: mpsc::Receiver<()>,
     sender: mpsc::Sender<()>,
@@ -26,7 +26,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// A watch for a folder, or for the folder that a file is in: editors and volumes replace files by renaming.
-    pub(super) fn new(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = if path.is_dir() || path.parent().is_none() { path } else { parent };
         let (sender, events) = mpsc::channel(1);
@@ -35,7 +35,7 @@ impl Watch {
 
     /// Makes sure that the folder that has the name now is being watched. To be called before reading, so that no
     /// change falls in between.
-    pub(super) fn arm(&mut self) {
+    pub(crate) fn arm(&mut self) {
         let identity = self.folder.metadata().map(|data| (data.dev(), data.ino())).ok();
         if self.armed.as_ref().map(|(_, watched)| *watched) == identity {
             return;
@@ -65,7 +65,7 @@ impl Watch {
 
     /// Waits for a change that inotify reports, and then until the burst it belongs to is over. False if none came
     /// in that time.
-    pub(super) async fn changed(&mut self, within: Duration) -> bool {
+    pub(crate) async fn changed(&mut self, within: Duration) -> bool {
         if timeout_at(Instant::now() + within, self.events.recv()).await.is_err() {
             return false;
         }
