@@ -5,6 +5,7 @@ pub mod cli;
 pub mod datapath;
 pub mod health;
 pub mod kernel;
+pub mod kube_proxy;
 pub mod metrics;
 pub mod model;
 pub mod notices;

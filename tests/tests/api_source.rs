@@ -51,7 +51,7 @@ impl Agent {
     }
 
     async fn start_at(server: &ApiServer, pace: Pace) -> Self {
-        let source = ApiSource::connect(Some(&server.kubeconfig()), "n0").await.unwrap().with_pace(pace);
+        let source = ApiSource::connect(Some(&server.kubeconfig()), None, "n0").await.unwrap().with_pace(pace);
         let (sender, updates) = channel();
         tokio::spawn(source.run(sender));
         let mut model = Model::new();
@@ -323,7 +323,7 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
         if let Some(text) = text {
             std::fs::write(&path, text).unwrap();
         }
-        let Err(error) = ApiSource::connect(Some(&path), "n0").await else { panic!("{text:?} was taken") };
+        let Err(error) = ApiSource::connect(Some(&path), None, "n0").await else { panic!("{text:?} was taken") };
         assert!(matches!(error, ConnectError::Kubeconfig { .. }));
         assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     }
@@ -337,7 +337,7 @@ async fn a_server_that_speaks_something_else_is_asked_again() {
     let path = folder.path().join("kubeconfig");
     for scheme in ["http", "https"] {
         write_kubeconfig(&path, &format!("{scheme}://{}", listener.local_addr().unwrap())).unwrap();
-        let source = ApiSource::connect(Some(&path), "n0").await.unwrap().with_pace(PACE);
+        let source = ApiSource::connect(Some(&path), None, "n0").await.unwrap().with_pace(PACE);
         let (sender, mut updates) = channel();
         let running = tokio::spawn(source.run(sender));
         for _ in 0..12 {

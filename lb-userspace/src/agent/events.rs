@@ -1,6 +1,7 @@
 //! The loop of the agent: one task that owns all state and does one thing at a time.
 
 use std::future::pending;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -11,6 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until};
 use tracing::{info, warn};
 
 use super::Config;
+use super::config_file::{self, ConfigFile};
 use super::node::Node;
 use super::observers::Observers;
 use super::once::Once;
@@ -51,6 +53,7 @@ pub struct Agent {
     sweep_errors: Once,
     node_errors: Once,
     observers: Observers,
+    config_file: Option<ConfigFile>,
     ready: bool,
     /// When to program.
     due: Option<Instant>,
@@ -79,6 +82,7 @@ impl Agent {
             updates: sources.updates,
             network: super::watch::start(),
             sweeper: Sweeper::new(config.recount_interval),
+            config_file: config.config_file.clone(),
             sweep_interval: config.sweep_interval,
             sweep_errors: Once::default(),
             node_errors: Once::default(),
@@ -95,6 +99,8 @@ impl Agent {
     pub async fn run(mut self) -> Result<()> {
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen to signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
+        let place = self.config_file.as_ref().map(|file| file.path.display().to_string()).unwrap_or_default();
+        let mut reconfigured = pin!(config_file::changed(self.config_file.take()));
         let mut sweep = interval(self.sweep_interval);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut collect = interval(COLLECT);
@@ -107,6 +113,9 @@ impl Agent {
                 error = self.observers.failed() => {
                     self.observers.flush().await;
                     return Err(error);
+                }
+                () = &mut reconfigured => {
+                    bail!("{place} has changed: restart the agent; what is attached and programmed stays meanwhile")
                 }
                 () = at(self.due) => self.program(),
                 () = at(self.node_due) => self.look_at_node().await,

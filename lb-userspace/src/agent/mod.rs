@@ -9,11 +9,13 @@
 //! | [`sources`] | which sources there are |
 //! | [`node`] | interfaces and addresses that come and go |
 //! | [`watch`] | when to look at them |
+//! | [`config_file`] | whether the file of configuration is still the one that was read |
 //! | [`sweep`] | expired connections and wrong counts |
 //! | [`observers`] | who is told of all that: health, metrics, Events |
 //! | [`pending`] | what waits to be programmed |
 //! | [`once`] | says each thing once |
 
+pub mod config_file;
 pub mod events;
 pub mod node;
 pub mod observers;
@@ -31,9 +33,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use axum::http::Uri;
 use lb_common::scheduler::Scheduler;
 use lb_common::timeouts::Timeouts;
 
+pub use self::config_file::ConfigFile;
 use self::sources::Prepared;
 use crate::kernel::interfaces::Selection;
 use crate::kernel::object::Loaded;
@@ -58,6 +62,8 @@ pub struct Config {
     pub node_name: String,
     /// Scheduler of services that name none.
     pub scheduler: Scheduler,
+    /// Whether it hashes the source port too, for services that state no flags.
+    pub hash_port: bool,
     /// Where `/healthz` and `/livez` are answered; none: nowhere.
     pub healthz: Option<SocketAddr>,
     /// Where `/metrics` is answered; none: nowhere.
@@ -84,6 +90,10 @@ pub struct Config {
     pub timeouts: TimeoutChange,
     /// [`SETTING_EXPIRE_NODEST`](lb_common::layout::SETTING_EXPIRE_NODEST) and its kind.
     pub switches: u32,
+    /// How soon the kernel is to end this process when it is out of memory; none: as it is.
+    pub oom_score_adjust: Option<i32>,
+    /// The file that said so. When it changes the agent ends, to be started anew with what it says then.
+    pub config_file: Option<ConfigFile>,
 }
 
 /// What `ipvsadm --set` sets, in milliseconds; 0 keeps what there is.
@@ -107,8 +117,15 @@ impl TimeoutChange {
 /// How to reach the API server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Api {
-    /// As this file says.
-    Kubeconfig(PathBuf),
+    /// As this file says, but for the server's URL if there is one.
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// The URL.
+        server: Option<Uri>,
+    },
+    /// At this URL, without credentials.
+    Server(Uri),
     /// As a pod of the cluster.
     InCluster,
 }
@@ -129,6 +146,7 @@ pub async fn run(config: Config) -> Result<()> {
     start::check(&config)?;
     let sources = sources::prepare(&config).await?;
     let lock = start::lock(&config)?;
+    start::adjust_oom_score(&config);
     let kernel = start::load(&config)?;
     let is_first = kernel.adopted == 0;
     let result = match serve(&config, kernel, sources).await {

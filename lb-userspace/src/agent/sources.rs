@@ -39,17 +39,21 @@ pub async fn prepare(config: &Config) -> Result<Prepared> {
         }
         None => None,
     };
-    let kubeconfig = match &config.api {
-        Some(Api::Kubeconfig(path)) => Some(Some(path.as_path())),
-        Some(Api::InCluster) => Some(None),
-        None => None,
-    };
-    let api = match kubeconfig {
-        Some(path) => {
-            let api = ApiSource::connect(path, &config.node_name).await?;
-            let place = path.map_or_else(|| "this pod's cluster".to_owned(), |path| path.display().to_string());
+    let api = match &config.api {
+        Some(api) => {
+            let (kubeconfig, server) = match api {
+                Api::Kubeconfig { path, server } => (Some(path.as_path()), server.as_ref()),
+                Api::Server(server) => (None, Some(server)),
+                Api::InCluster => (None, None),
+            };
+            let source = ApiSource::connect(kubeconfig, server, &config.node_name).await?;
+            let place = match (kubeconfig, server) {
+                (_, Some(server)) => server.to_string(),
+                (Some(path), None) => path.display().to_string(),
+                (None, None) => "this pod's cluster".to_owned(),
+            };
             info!("source: API server of {place}, as node {}", config.node_name);
-            Some(api)
+            Some(source)
         }
         None => None,
     };

@@ -42,6 +42,16 @@ pub fn lock(config: &Config) -> Result<Lock> {
         .context("one node needs one agent: stop the other one, or give another --pin-path")
 }
 
+/// How soon the kernel ends this process when it is out of memory. To be spared takes a privilege that a container may lack.
+pub fn adjust_oom_score(config: &Config) {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    if let Some(score) = config.oom_score_adjust
+        && let Err(error) = std::fs::write(FILE, score.to_string())
+    {
+        warn!("oomScoreAdj {score}: cannot write {FILE}: {error}; it stays as it is (CAP_SYS_RESOURCE would allow it)");
+    }
+}
+
 /// Step 3: maps and programs.
 pub fn load(config: &Config) -> Result<Loaded> {
     let loaded = object::load(&config.pins, &config.sizes, config.sockets)?;

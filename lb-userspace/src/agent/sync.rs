@@ -60,6 +60,7 @@ impl Programmer {
         };
         let defaults = Defaults {
             scheduler: config.scheduler,
+            hash_port: config.hash_port,
             max_services: limits.services as usize,
             max_destinations_per_service: limits.destinations_per_service as usize,
             options: config.services.clone(),

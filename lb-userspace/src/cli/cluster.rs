@@ -2,81 +2,72 @@
 
 use std::net::IpAddr;
 
-use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use anyhow::{Result, anyhow};
+use clap::{ArgAction, Args};
 use ipnet::IpNet;
 
-use crate::plan::{Detector, NodePortAddresses, Options};
+use crate::kube_proxy::node_address;
+use crate::kube_proxy::values::{self, DetectLocalMode, Mode};
+use crate::plan::{NodePortAddresses, Options};
 
 /// How Services are served on this node.
 #[derive(Debug, Args)]
 pub(super) struct ClusterArgs {
     /// Networks of the cluster's pods, at most one of each family: other clients of cluster addresses come from the node's
     /// address then
-    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
-    cluster_cidr: Vec<IpNet>,
-    /// How pods are known [default: by --cluster-cidr, if that is given]
-    #[arg(long, value_enum, value_name = "MODE")]
-    detect_local_mode: Option<DetectArg>,
+    #[arg(long, value_name = "CIDR,...", value_parser = networks)]
+    cluster_cidr: Option<Networks>,
+    /// How pods are known: ClusterCIDR, by --cluster-cidr if that is given; or NodeCIDR, by the networks of this node's object
+    /// at the API server
+    #[arg(long, value_name = "MODE", default_value = "ClusterCIDR", value_parser = DetectLocalMode::parse)]
+    detect_local_mode: DetectLocalMode,
     /// Let all clients of cluster addresses come from the node's address
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
+          default_missing_value = "true", hide_default_value = true, value_parser = values::truth, value_name = "BOOL")]
     masquerade_all: bool,
     /// Addresses of the node that serve node ports: networks, or `primary` [default: all but loopback]
     #[arg(long, value_name = "CIDR,...|primary", value_delimiter = ',', value_parser = place)]
-    nodeport_addresses: Vec<Place>,
+    nodeport_addresses: Vec<String>,
+    /// What stands for the node, whatever its object at the API server says; 0.0.0.0 and :: say nothing
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
+    bind_address: Option<IpAddr>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum DetectArg {
-    /// By --cluster-cidr
-    #[value(name = "ClusterCIDR")]
-    ClusterCidr,
-    /// By the pod networks of this node's object at the API server
-    #[value(name = "NodeCIDR")]
-    NodeCidr,
+/// A type of its own, since an argument that is a vector may be given several times.
+#[derive(Clone, Debug)]
+struct Networks(Vec<IpNet>);
+
+fn networks(text: &str) -> Result<Networks, String> {
+    let found = if text.is_empty() { Ok(Vec::new()) } else { values::cluster_networks(text) };
+    found.map(Networks)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
-    Primary,
-    Network(IpNet),
-}
-
-fn place(text: &str) -> Result<Place, String> {
-    match text.trim() {
-        "primary" => Ok(Place::Primary),
-        text => text.parse().map(Place::Network).map_err(|_| {
-            format!("`{text}` is neither a network, such as 192.0.2.0/24 or 2001:db8::/64, nor `primary`")
-        }),
+/// One network or `primary`; nothing says that nothing is stated.
+fn place(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if !text.is_empty() {
+        values::node_port_addresses(&[text])?;
     }
+    Ok(text.to_owned())
 }
 
 impl ClusterArgs {
     /// As the plan takes them; the node's addresses are to be found out.
-    pub(super) fn options(&self) -> Result<Options> {
-        for v4 in [true, false] {
-            let of_family = self.cluster_cidr.iter().filter(|network| matches!(network.addr(), IpAddr::V4(_)) == v4);
-            if of_family.count() > 1 {
-                let family = if v4 { "IPv4" } else { "IPv6" };
-                bail!("--cluster-cidr names two {family} networks: name the one that holds all pods");
-            }
-        }
-        let detector = match self.detect_local_mode {
-            Some(DetectArg::NodeCidr) => Detector::NodeNetworks,
-            None if self.cluster_cidr.is_empty() => Detector::Unset,
-            _ => Detector::ClusterNetworks(self.cluster_cidr.clone()),
+    pub(super) fn options(&self, mode: Mode) -> Result<Options> {
+        let networks = self.cluster_cidr.as_ref().map_or_else(Vec::new, |networks| networks.0.clone());
+        let places: Vec<&str> =
+            self.nodeport_addresses.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        let node_port_addresses = match (places.is_empty(), mode) {
+            (true, Mode::Nftables) => NodePortAddresses::Primary,
+            _ => values::node_port_addresses(&places).map_err(|message| anyhow!("--nodeport-addresses: {message}"))?,
         };
-        let networks = self.nodeport_addresses.iter().filter_map(|place| match place {
-            Place::Network(network) => Some(*network),
-            Place::Primary => None,
-        });
-        let networks: Vec<IpNet> = networks.collect();
-        let node_port_addresses = match self.nodeport_addresses.len() - networks.len() {
-            0 => NodePortAddresses::Networks(networks),
-            1 if networks.is_empty() => NodePortAddresses::Primary,
-            _ => bail!("--nodeport-addresses: `primary` stands alone: leave the networks out, or it"),
-        };
-        Ok(Options { detector, masquerade_all: self.masquerade_all, node_port_addresses, ..Options::default() })
+        Ok(Options {
+            detector: values::detector(self.detect_local_mode, networks),
+            masquerade_all: self.masquerade_all,
+            node_port_addresses,
+            node_address: self.bind_address.and_then(node_address),
+            ..Options::default()
+        })
     }
 }
 
@@ -85,6 +76,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::plan::Detector;
 
     #[derive(Debug, Parser)]
     struct Wrapper {
@@ -94,7 +86,7 @@ mod tests {
 
     fn parse(arguments: &[&str]) -> Result<Options, String> {
         let wrapper = Wrapper::try_parse_from(["run"].iter().chain(arguments)).map_err(|error| error.to_string())?;
-        wrapper.args.options().map_err(|error| error.to_string())
+        wrapper.args.options(Mode::default()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -111,9 +103,17 @@ mod tests {
         let options = parse(&["--detect-local-mode", "NodeCIDR", "--nodeport-addresses", "primary"]).unwrap();
         assert_eq!(options.detector, Detector::NodeNetworks);
         assert_eq!(options.node_port_addresses, NodePortAddresses::Primary);
-        // kube-proxy's mode without its network: nobody is known to be a pod.
-        let options = parse(&["--detect-local-mode", "ClusterCIDR"]).unwrap();
-        assert_eq!(options.detector, Detector::ClusterNetworks(Vec::new()));
+        // kube-proxy's mode without its network: nobody is known to be a pod, and everybody keeps their address.
+        for arguments in
+            [&["--detect-local-mode", "ClusterCIDR"] as &[&str], &["--cluster-cidr="], &["--nodeport-addresses="]]
+        {
+            assert_eq!(parse(arguments).unwrap(), Options::default(), "{arguments:?}");
+        }
+        assert!(parse(&["--masquerade-all=true"]).unwrap().masquerade_all);
+        assert!(!parse(&["--masquerade-all=false"]).unwrap().masquerade_all);
+        let addresses = ["192.0.2.1", "2001:db8::1", "0.0.0.0", "::"]
+            .map(|text| parse(&["--bind-address", text]).unwrap().node_address.map(|address| address.to_string()));
+        assert_eq!(addresses, [Some("192.0.2.1".to_owned()), Some("2001:db8::1".to_owned()), None, None]);
         let options = parse(&["--nodeport-addresses", "192.0.2.0/24, 2001:db8::/64"]).unwrap();
         let networks = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/64".parse().unwrap()];
         assert_eq!(options.node_port_addresses, NodePortAddresses::Networks(networks));
@@ -125,7 +125,11 @@ mod tests {
             (["--cluster-cidr", "10.0.0.0/8,10.1.0.0/16"], "two IPv4 networks"),
             (["--cluster-cidr", "10.0.0.1"], "--cluster-cidr"),
             (["--detect-local-mode", "Pods"], "NodeCIDR"),
-            (["--nodeport-addresses", "eth0"], "nor `primary`"),
+            (["--detect-local-mode", "BridgeInterface"], "not by interfaces: state NodeCIDR, or ClusterCIDR"),
+            (["--detect-local-mode", "InterfaceNamePrefix"], "not by interfaces"),
+            (["--nodeport-addresses", "eth0"], "or `primary`"),
+            (["--bind-address", "node-a"], "must be an address"),
+            (["--masquerade-all=maybe", "--masquerade-all"], "true or false"),
             (["--nodeport-addresses", "primary,10.0.0.0/8"], "stands alone"),
             (["--nodeport-addresses", "primary,primary"], "stands alone"),
         ] {

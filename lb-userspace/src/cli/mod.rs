@@ -1,12 +1,14 @@
 //! `bpvs`: arguments, and which part of the library answers them.
 
 mod cluster;
+mod kube_proxy;
 mod observe;
 mod run;
 mod servers;
 mod timeouts;
 mod values;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -28,6 +30,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the agent of this node: programs services from rules, manifests or an API server
+    #[command(version)]
     Run(Box<RunArgs>),
     /// List virtual services and their real servers, as `ipvsadm -Ln`
     #[command(visible_alias = "ls")]
@@ -68,7 +71,7 @@ pub enum Output {
 ///
 /// 0: done. 1: an error, in one line on standard error. 2: wrong usage. 3: something foreign was left by `cleanup`.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(std::env::args_os().map(dashed));
     start_logging();
     let result = match cli.command {
         Command::Run(args) => run::run(*args),
@@ -87,6 +90,17 @@ pub fn main() -> ExitCode {
             eprintln!("error: {}", one_line(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// `--cluster_cidr=x` is `--cluster-cidr=x`, as for kube-proxy (CL-2). No flag of ours has an underscore.
+fn dashed(argument: OsString) -> OsString {
+    match argument.to_str() {
+        Some(text) if text.starts_with("--") => {
+            let (name, value) = text.split_at(text.find('=').unwrap_or(text.len()));
+            (name.replace('_', "-") + value).into()
+        }
+        _ => argument,
     }
 }
 
@@ -137,6 +151,19 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn underscores_in_names_of_flags_are_dashes() {
+        for (given, expected) in [
+            ("--cluster_cidr=a_b", "--cluster-cidr=a_b"),
+            ("--cluster_cidr", "--cluster-cidr"),
+            ("--", "--"),
+            ("a_b", "a_b"),
+            ("-v_", "-v_"),
+        ] {
+            assert_eq!(dashed(given.into()), expected);
+        }
     }
 
     #[test]

@@ -8,33 +8,29 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use lb_common::layout::{SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT, SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP};
 use lb_common::scheduler::Scheduler;
+use tracing::info;
 
-use super::cluster::ClusterArgs;
-use super::servers::ServerArgs;
+use super::kube_proxy::KubeProxyArgs;
 use super::values::{duration, pattern, scheduler, timeout};
 use super::{Output, PinArgs};
-use crate::agent::{self, Api, Config, TcHook, TimeoutChange};
+use crate::agent::{self, Config, TcHook, TimeoutChange};
 use crate::kernel::{interfaces::Selection, pins::Pins, probe, sizes::Sizes};
 use crate::source::rules::RulesFile;
 
 /// Arguments of `bpvs run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
+    #[command(flatten)]
+    pub(super) kube_proxy: KubeProxyArgs,
     /// File or folder of Service and EndpointSlice manifests, watched for changes
     #[arg(long, value_name = "PATH")]
     manifests: Option<PathBuf>,
     /// File of rules as `ipvsadm -S -n` writes it, watched for changes
     #[arg(long, value_name = "FILE")]
     ipvs_rules: Option<PathBuf>,
-    /// Follow the API server that this file names (without any source: the one of this pod's cluster)
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Name of this node at the API server [default: the host name, trimmed, in lower case]
-    #[arg(long, value_name = "NAME", visible_alias = "hostname-override")]
-    node_name: Option<String>,
-    /// Scheduler of services that name none
-    #[arg(long, value_name = "NAME", default_value = "rr", value_parser = scheduler)]
-    scheduler: Scheduler,
+    /// Scheduler of services that name none [default: rr]
+    #[arg(long, value_name = "NAME", value_parser = scheduler)]
+    scheduler: Option<Scheduler>,
     /// Interfaces to attach to, as comma-separated patterns [default: all but loopback and bridges]
     #[arg(long, value_name = "GLOB,...", value_delimiter = ',', value_parser = pattern)]
     interfaces: Vec<String>,
@@ -63,10 +59,9 @@ pub struct RunArgs {
     udp_timeout: u32,
     #[command(flatten)]
     switches: SwitchArgs,
-    #[command(flatten)]
-    cluster: ClusterArgs,
-    #[command(flatten)]
-    servers: ServerArgs,
+    /// How many services and destinations together have metrics of their own
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    metrics_limit: usize,
     /// Most virtual services
     #[arg(long, value_name = "N", default_value_t = Sizes::default().services)]
     max_services: u32,
@@ -160,6 +155,10 @@ enum TcArg {
 
 /// `bpvs run`.
 pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
+    if args.kube_proxy.init_only {
+        info!("--init-only: nothing has to be prepared; `bpvs run` itself needs the privileges");
+        return Ok(ExitCode::SUCCESS);
+    }
     let config = config(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(agent::run(config))?;
@@ -200,28 +199,29 @@ fn config(args: RunArgs) -> Result<Config> {
         destinations_per_service: args.max_destinations_per_service,
     };
     sizes.validate()?;
-    let api = match args.kubeconfig {
-        Some(path) => Some(Api::Kubeconfig(path)),
-        None if args.manifests.is_some() || args.ipvs_rules.is_some() => None,
-        None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Some(Api::InCluster),
-        None => bail!(
-            "no source: give --manifests PATH, --ipvs-rules FILE or --kubeconfig FILE (this is no pod of a cluster)"
-        ),
+    let stated = args.kube_proxy.stated(args.manifests.is_some() || args.ipvs_rules.is_some())?;
+    // bpvs's own flags come before what is stated for kube-proxy.
+    let own = |given: u32, stated: u32| if given == 0 { stated } else { given };
+    let timeouts = TimeoutChange {
+        tcp: own(args.tcp_timeout, stated.timeouts.tcp),
+        tcp_fin: own(args.tcp_fin_timeout, stated.timeouts.tcp_fin),
+        udp: own(args.udp_timeout, stated.timeouts.udp),
     };
-    let (healthz, metrics) = (args.servers.healthz(api.is_some())?, args.servers.metrics(api.is_some())?);
     Ok(Config {
         pins: Pins::new(args.pins.pin_path),
         sizes,
         manifests: args.manifests,
         rules: args.ipvs_rules,
-        api,
-        node_name: node_name(args.node_name)?,
-        scheduler: args.scheduler,
-        services: args.cluster.options()?,
-        healthz,
-        metrics,
-        metrics_limit: args.servers.metrics_limit,
-        bind_hard_fail: args.servers.bind_address_hard_fail,
+        api: stated.api,
+        node_name: node_name(stated.node_name)?,
+        scheduler: args.scheduler.or(stated.scheduler).unwrap_or(Scheduler::RoundRobin),
+        // kube-proxy states the flag mh-port with mh, and none with the others.
+        hash_port: args.scheduler.is_none() && stated.scheduler == Some(Scheduler::Maglev),
+        services: stated.services,
+        healthz: stated.healthz,
+        metrics: stated.metrics,
+        metrics_limit: args.metrics_limit,
+        bind_hard_fail: stated.bind_hard_fail,
         selection: Selection { include: args.interfaces, exclude: args.exclude_interfaces },
         tc: match args.tc {
             TcArg::Auto => TcHook::Auto,
@@ -232,8 +232,10 @@ fn config(args: RunArgs) -> Result<Config> {
         cgroup: args.sockets.cgroup,
         sweep_interval: args.sweep_interval,
         recount_interval: args.recount_interval,
-        timeouts: TimeoutChange { tcp: args.tcp_timeout, tcp_fin: args.tcp_fin_timeout, udp: args.udp_timeout },
+        timeouts,
         switches: args.switches.bits(),
+        oom_score_adjust: stated.oom_score_adjust,
+        config_file: stated.config_file,
     })
 }
 
@@ -251,121 +253,4 @@ fn node_name(given: Option<String>) -> Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Wrapper {
-        #[command(flatten)]
-        args: RunArgs,
-    }
-
-    fn parse(arguments: &[&str]) -> Result<Config, String> {
-        let arguments = ["run"].iter().chain(arguments);
-        let wrapper = Wrapper::try_parse_from(arguments).map_err(|error| error.to_string())?;
-        config(wrapper.args).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn manifests_alone_need_no_api_server() {
-        let config = parse(&["--manifests", "x", "--node-name", " Node-A "]).unwrap();
-        assert_eq!(config.api, None);
-        assert_eq!(config.node_name, "node-a");
-        assert_eq!(config.scheduler, Scheduler::RoundRobin);
-        assert!(config.sockets);
-    }
-
-    #[test]
-    fn both_sources_may_be_given() {
-        let config = parse(&["--manifests", "x", "--kubeconfig", "y", "--scheduler", "wlc"]).unwrap();
-        assert_eq!(config.api, Some(Api::Kubeconfig("y".into())));
-        assert_eq!(config.manifests, Some("x".into()));
-        assert_eq!(config.scheduler, Scheduler::WeightedLeastConnection);
-    }
-
-    #[test]
-    fn lists_of_interfaces_are_separated_by_commas() {
-        let config =
-            parse(&["--manifests", "x", "--interfaces", "eth*,veth?", "--exclude-interfaces", "eth9"]).unwrap();
-        assert_eq!(config.selection.include, ["eth*", "veth?"]);
-        assert_eq!(config.selection.exclude, ["eth9"]);
-    }
-
-    #[test]
-    fn timeouts_are_changed_if_given() {
-        assert_eq!(parse(&["--manifests", "x"]).unwrap().timeouts, TimeoutChange::default());
-        let zero = ["--manifests", "x", "--tcp-timeout", "0s", "--tcp-fin-timeout", "0", "--udp-timeout", "0m"];
-        assert_eq!(parse(&zero).unwrap().timeouts, TimeoutChange::default());
-        let given =
-            ["--manifests", "x", "--tcp-timeout", "1h30m", "--tcp-fin-timeout", "500ms", "--udp-timeout", "1000h"];
-        let expected = TimeoutChange { tcp: 5_400_000, tcp_fin: 500, udp: 3_600_000_000 };
-        assert_eq!(parse(&given).unwrap().timeouts, expected);
-    }
-
-    #[test]
-    fn switches_are_off_unless_given() {
-        assert_eq!(parse(&["--manifests", "x"]).unwrap().switches, 0);
-        for (flag, bit) in [
-            ("--expire-nodest-conn", SETTING_EXPIRE_NODEST),
-            ("--expire-quiescent-template", SETTING_EXPIRE_QUIESCENT),
-            ("--sloppy-tcp", SETTING_SLOPPY_TCP),
-            ("--sloppy-sctp", SETTING_SLOPPY_SCTP),
-        ] {
-            assert_eq!(parse(&["--manifests", "x", flag]).unwrap().switches, bit, "{flag}");
-        }
-    }
-
-    #[test]
-    fn rules_alone_need_no_api_server_and_go_with_other_sources() {
-        let config = parse(&["--ipvs-rules", "x"]).unwrap();
-        assert_eq!((config.api, config.manifests, config.rules), (None, None, Some("x".into())));
-        let config = parse(&["--ipvs-rules", "x", "--kubeconfig", "y", "--manifests", "z"]).unwrap();
-        assert_eq!((config.api, config.manifests), (Some(Api::Kubeconfig("y".into())), Some("z".into())));
-    }
-
-    #[test]
-    fn the_node_is_named_by_either_flag() {
-        let config = parse(&["--manifests", "x", "--hostname-override", " N1"]).unwrap();
-        assert_eq!(config.node_name, "n1");
-    }
-
-    #[test]
-    fn servers_are_where_there_is_a_cluster_or_where_they_are_asked_for() {
-        let at = |arguments: &[&str]| parse(arguments).map(|config| [config.healthz, config.metrics]);
-        let parsed = |text: &str| Some(text.parse().unwrap());
-        assert_eq!(at(&["--manifests", "x"]), Ok([None, None]));
-        assert_eq!(at(&["--kubeconfig", "x"]), Ok([parsed("0.0.0.0:10256"), parsed("127.0.0.1:10249")]));
-        let given = ["--manifests", "x", "--healthz-bind-address", "[::1]:9", "--metrics-bind-address", "[::1]:8"];
-        assert_eq!(at(&given), Ok([parsed("[::1]:9"), parsed("[::1]:8")]));
-    }
-
-    #[test]
-    fn wrong_values_are_refused_with_what_is_allowed() {
-        for (arguments, expected) in [
-            (["--scheduler", "fastest"], "rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, twos"),
-            (["--sweep-interval", "1d"], "ms, s, m or h"),
-            (["--sweep-interval", "5"], "ms, s, m or h"),
-            (["--sweep-interval", ""], "value"),
-            (["--sweep-interval", "s"], "ms, s, m or h"),
-            (["--sweep-interval", "1h1s"], "10ms to 60m"),
-            (["--tcp-timeout", "15"], "ms, s, m or h"),
-            (["--tcp-timeout", "9ms"], "10ms to 1000h"),
-            (["--tcp-fin-timeout", "1000h1ms"], "10ms to 1000h"),
-            (["--udp-timeout", "99999999999999999999s"], "10ms to 1000h"),
-            (["--udp-timeout", "9999999999999999h9999999999999999h"], "10ms to 1000h"),
-            (["--udp-timeout", "-1s"], "unexpected"),
-            (["--sweep-interval", "0s"], "10ms to 60m"),
-            (["--max-services", "0"], "--max-services 0"),
-            (["--max-destinations-per-service", "20000"], "16384"),
-            (["--node-name", " "], "--node-name"),
-            (["--healthz-bind-address", "10256"], "must be an address and a port"),
-            (["--metrics-bind-address", "127.0.0.1"], "must be an address and a port"),
-            (["--metrics-limit", "all"], "--metrics-limit"),
-        ] {
-            let error = parse(&["--manifests", "x", arguments[0], arguments[1]]).unwrap_err();
-            assert!(error.contains(expected), "{error}");
-        }
-    }
-}
+mod tests;

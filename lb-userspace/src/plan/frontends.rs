@@ -181,8 +181,13 @@ impl<'a> Claimed<'a> {
 
     fn desired(&self, destinations: &[DesiredDestination], access: Access) -> DesiredService {
         let service = self.service;
-        let scheduler = service.scheduler.unwrap_or(self.site.defaults.scheduler);
-        let flags = if service.flags.belong_to(scheduler) { service.flags } else { SchedulerFlags::default() };
+        let defaults = self.site.defaults;
+        let scheduler = service.scheduler.unwrap_or(defaults.scheduler);
+        let flags = match (service.scheduler, service.flags.scheduler) {
+            (None, None) => SchedulerFlags { hash_port: defaults.hash_port, ..service.flags },
+            _ if service.flags.belong_to(scheduler) => service.flags,
+            _ => SchedulerFlags::default(),
+        };
         DesiredService {
             origin: origin(service, self.port),
             scheduler,

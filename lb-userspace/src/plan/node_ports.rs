@@ -28,7 +28,7 @@ pub(super) fn addresses(node: &Node, options: &Options) -> BTreeSet<IpAddr> {
 
 /// The addresses that stand for the node, one of each family.
 fn primary(node: &Node, options: &Options) -> Vec<IpNet> {
-    let stated = node.addresses.iter().copied();
+    let stated = options.node_address.iter().chain(&node.addresses).map(IpAddr::to_canonical);
     let found = options.addresses.iter().map(IpAddr::to_canonical).filter(can_serve);
     let mut primary: Vec<IpNet> = Vec::new();
     for address in stated.chain(found) {

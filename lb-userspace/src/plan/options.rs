@@ -11,6 +11,8 @@ use lb_common::scheduler::Scheduler;
 pub struct Defaults {
     /// Scheduler of services that state none. `rr`, as kube-proxy's ipvs mode has it.
     pub scheduler: Scheduler,
+    /// Whether it hashes the source port too, where a Service says nothing of flags (kube-proxy's mh does).
+    pub hash_port: bool,
     /// Most virtual services.
     pub max_services: usize,
     /// Most destinations of one virtual service.
@@ -23,6 +25,7 @@ impl Default for Defaults {
     fn default() -> Self {
         Self {
             scheduler: Scheduler::RoundRobin,
+            hash_port: false,
             max_services: 65_536,
             max_destinations_per_service: MAX_DESTINATIONS_PER_SERVICE as usize,
             options: Options::default(),
@@ -44,6 +47,8 @@ pub struct Options {
     /// The addresses of the node's interfaces, in any order, except that of each family the first is what stands for the
     /// node where its [object](super::Node::addresses) does not say.
     pub addresses: Vec<IpAddr>,
+    /// What stands for the node of its family, whatever its object says (`bindAddress`, ND-2).
+    pub node_address: Option<IpAddr>,
     /// Whether `externalIPs` are served (the feature gate `AllowServiceExternalIPs`, SV-5).
     pub external_addresses: bool,
 }
@@ -56,6 +61,7 @@ impl Default for Options {
             node_ports: true,
             node_port_addresses: NodePortAddresses::default(),
             addresses: Vec::new(),
+            node_address: None,
             external_addresses: true,
         }
     }

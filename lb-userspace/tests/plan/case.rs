@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use lb_common::scheduler::Scheduler;
 use lb_userspace::model::tree::Tree;
 use lb_userspace::model::{Change, Kind, Model, Object, ObjectKey, Origin, SourceId};
 use lb_userspace::plan::{Defaults, Detector, Holders, NodePortAddresses, Options, plan_after};
@@ -28,6 +29,11 @@ struct Head {
     /// Networks, or `primary`.
     node_port_addresses: Option<Vec<String>>,
     external_addresses: Option<bool>,
+    /// What stands for the node.
+    node_address: Option<IpAddr>,
+    /// Scheduler of Services that name none, and whether it hashes the source port.
+    scheduler: Option<String>,
+    hash_port: Option<bool>,
     max_services: Option<usize>,
     max_destinations: Option<usize>,
     /// Objects stand in a file, where more is a mistake, not at the API server.
@@ -240,7 +246,13 @@ impl Head {
             words => NodePortAddresses::Networks(networks(&words.unwrap_or_default())?),
         };
         let (options, defaults) = (Options::default(), Defaults::default());
+        let scheduler = match first(&self.scheduler, &common.scheduler) {
+            Some(name) => Scheduler::from_name(&name).ok_or_else(|| format!(": no scheduler {name}"))?,
+            None => defaults.scheduler,
+        };
         Ok(Defaults {
+            scheduler,
+            hash_port: first(&self.hash_port, &common.hash_port).unwrap_or(defaults.hash_port),
             max_services: first(&self.max_services, &common.max_services).unwrap_or(defaults.max_services),
             max_destinations_per_service: first(&self.max_destinations, &common.max_destinations)
                 .unwrap_or(defaults.max_destinations_per_service),
@@ -252,8 +264,8 @@ impl Head {
                 addresses: first(&self.addresses, &common.addresses).unwrap_or_default(),
                 external_addresses: first(&self.external_addresses, &common.external_addresses)
                     .unwrap_or(options.external_addresses),
+                node_address: first(&self.node_address, &common.node_address),
             },
-            ..defaults
         })
     }
 }

@@ -63,7 +63,8 @@ fn line(frontend: &Frontend, service: &DesiredService) -> String {
         Masquerade::External => add("snat=external"),
         Masquerade::Always => add("snat=all"),
     }
-    let flags = [(*split, "split"), (*silent, "silent"), (service.one_packet, "one-packet")];
+    let flags =
+        [(*split, "split"), (*silent, "silent"), (service.one_packet, "one-packet"), (service.hash_port, "hash-port")];
     flags.into_iter().filter(|(on, _)| *on).for_each(|(_, word)| add(word));
     if !sources.is_empty() {
         add(&format!("from={}", spaced(sources).replace(' ', ",")));

@@ -65,6 +65,26 @@ fn wrong_arguments_are_named_with_what_is_allowed() {
         let arguments: Vec<&str> = ["--manifests", manifests].iter().chain(arguments).copied().collect();
         refused(&node, &mut run(&arguments), code, &said);
     }
+    let config = folder.path().join("config.conf");
+    let path = config.display().to_string();
+    for (text, said) in [
+        ("kind: Pod", "must be KubeProxyConfiguration"),
+        (
+            "detectLocalMode: BridgeInterface",
+            "config.conf:3 (document 1): KubeProxyConfiguration: detectLocalMode: \"BridgeI",
+        ),
+        ("mode: ipvs\nipvs: {scheduler: fastest}", schedulers),
+    ] {
+        let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+        std::fs::write(&config, if text.starts_with("kind") { text.to_owned() } else { format!("{head}{text}\n") })
+            .unwrap();
+        refused(&node, &mut run(&["--config", &path]), 1, &["error: --config: ", said]);
+    }
+    refused(&node, &mut run(&["--config", "/nowhere"]), 1, &["--config: /nowhere", "No such file"]);
+    refused(&node, &mut run(&["--cleanup"]), 1, &["`bpvs cleanup`"]);
+    refused(&node, &mut run(&["--cluster_cidr=x"]), 2, &["'x'", "--cluster-cidr", "must be a network"]);
+    refused(&node, &mut run(&["--cleanup-iptables"]), 2, &["unexpected argument '--cleanup-iptables'"]);
+    refused(&node, &mut run(&["word"]), 2, &["unexpected argument 'word'"]);
     refused(&node, &mut run(&[]), 1, &["no source", "--manifests PATH, --ipvs-rules FILE or --kubeconfig FILE"]);
     refused(&node, &mut run(&["--manifests", "/nowhere"]), 1, &["--manifests /nowhere", "No such file"]);
     let pins = folder.path().join("pins");
@@ -135,5 +155,17 @@ fn observers_of_nothing_say_what_to_start() {
         let mut command = Command::new(binary().unwrap());
         command.args([verb, "--pin-path", PINS]);
         refused(&node, &mut command, 1, &[&format!("no map {PINS}/settings"), "start `bpvs run`", "--pin-path"]);
+    }
+}
+
+#[test]
+fn kube_proxys_version_and_init_only_end_at_once_with_success() {
+    let node = Namespace::new("node").unwrap();
+    for (flag, said) in [("--version", "0.1.0"), ("--init-only", "nothing has to be prepared")] {
+        let output = output(&node, &mut run(&[flag]));
+        assert!(output.status.success(), "{flag}: {output:?}");
+        let text = [output.stdout, output.stderr].concat();
+        assert!(String::from_utf8_lossy(&text).contains(said), "{flag}");
+        assert!(!Path::new(PINS).exists());
     }
 }

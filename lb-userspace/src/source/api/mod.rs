@@ -11,6 +11,7 @@ mod retry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::http::Uri;
 use futures::StreamExt as _;
 use kube::core::ApiResource;
 use kube::runtime::watcher::{Config as Watching, Event, watcher};
@@ -75,17 +76,22 @@ impl ApiSource {
     /// The sources that [`Self::run`] sends for. Each delivers lists of its own.
     pub const SOURCES: [SourceId; 3] = [SourceId::API_SERVICES, SourceId::API_SLICES, SourceId::API_NODE];
 
-    /// Prepares a client from a kubeconfig file, or from the service account of the pod. Nothing is asked of the
-    /// server yet, so that it may be away.
-    pub async fn connect(kubeconfig: Option<&Path>, node: &str) -> Result<Self, ConnectError> {
-        let config = match kubeconfig {
-            Some(path) => {
+    /// Prepares a client from a kubeconfig file, or from the service account of the pod. A server that is given is asked
+    /// instead of the file's; without a file it is asked without credentials. Nothing is asked of the server yet, so
+    /// that it may be away.
+    pub async fn connect(kubeconfig: Option<&Path>, server: Option<&Uri>, node: &str) -> Result<Self, ConnectError> {
+        let mut config = match (kubeconfig, server) {
+            (Some(path), _) => {
                 let named = |source| ConnectError::Kubeconfig { path: path.to_owned(), source };
                 let kubeconfig = kube::config::Kubeconfig::read_from(path).map_err(named)?;
                 Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.map_err(named)?
             }
-            None => Config::incluster()?,
+            (None, Some(server)) => Config::new(server.clone()),
+            (None, None) => Config::incluster()?,
         };
+        if let Some(server) = server {
+            config.cluster_url = server.clone();
+        }
         Ok(Self { client: Client::try_from(config)?, node: node.to_owned(), pace: Pace::default() })
     }
 
