@@ -129,7 +129,7 @@ mod tests {
             (["--detect-local-mode", "InterfaceNamePrefix"], "not by interfaces"),
             (["--nodeport-addresses", "eth0"], "or `primary`"),
             (["--bind-address", "node-a"], "must be an address"),
-            (["--masquerade-all=maybe", "--masquerade-all"], "true or false"),
+            (["--masquerade-all=maybe", "--bind-address=::"], "true or false"),
             (["--nodeport-addresses", "primary,10.0.0.0/8"], "stands alone"),
             (["--nodeport-addresses", "primary,primary"], "stands alone"),
         ] {

@@ -8,6 +8,7 @@ use super::values::{self, DetectLocalMode, EXTERNAL_ADDRESSES_GATE, Mode};
 use super::{HEALTHZ_PORT, METRICS_PORT, OOM_SCORE_ADJUST, Settings, duration, node_address};
 use crate::agent::TimeoutChange;
 use crate::model::field::{Field, Report};
+use crate::model::problem::shown;
 use crate::model::tree::{Tree, Value};
 use crate::plan::{NodePortAddresses, Options};
 
@@ -62,8 +63,11 @@ impl<'a> Reader<'a, '_, '_> {
         value_at(self.tree, path) == Some(&Value::Bool(true))
     }
 
+    /// A value whose shape is wrong has been noted already.
     fn wrong(&mut self, path: &str, message: String) {
-        at(&Field::root(self.tree), path, |field| self.report.wrong(field, message));
+        if self.report.problems.iter().all(|problem| problem.field != path) {
+            at(&Field::root(self.tree), path, |field| self.report.wrong(field, message));
+        }
     }
 
     /// A text that says something, read; what cannot be is noted.
@@ -128,8 +132,7 @@ impl<'a> Reader<'a, '_, '_> {
             return NodePortAddresses::Primary;
         }
         values::node_port_addresses(&texts).unwrap_or_else(|message| {
-            let wrong = format!("{texts:?}");
-            self.report.wrong_part(&Field::root(self.tree).key(PATH), crate::model::problem::shown(&wrong), message);
+            self.report.wrong_part(&Field::root(self.tree).key(PATH), shown(&texts.join(", ")), message);
             NodePortAddresses::default()
         })
     }
