@@ -72,7 +72,7 @@ fn a_file_as_kubeadm_writes_it_starts_an_agent_that_serves_with_its_scheduler() 
     let worth_a_word = |line: &&str| line.contains("WARN") && !line.contains("oomScoreAdj -999: cannot write");
     assert_eq!(log.lines().find(worth_a_word), None);
     assert!(!log.contains("no effect"), "{log}");
-    assert!(log.contains("health: http://0.0.0.0:10256/healthz"), "{log}");
+    assert!(log.contains("http://0.0.0.0:10256"), "{log}");
 }
 
 /// How soon the kernel ends the agent when it is out of memory. To be ended sooner needs no privilege.
@@ -141,6 +141,6 @@ fn kube_proxys_flags_start_an_agent_without_a_file() {
     assert_eq!(scheduler(&agent), "lc");
     let log = agent.log().text(0);
     assert!(log.contains("no effect here: --conntrack-min, -v ("), "{log}");
-    assert!(!log.contains("/healthz"), "{log}");
+    assert!(!log.contains("http://0.0.0.0:10256"), "{log}");
     assert_eq!(oom_score_adjust(&agent), "1000");
 }
