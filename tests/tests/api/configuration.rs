@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bpvs_tests::agent::{Agent, Builder, Listing};
+use bpvs_tests::http;
 use tempfile::TempDir;
 
 use super::objects::{ready, service, slice};
@@ -72,7 +73,9 @@ fn a_file_as_kubeadm_writes_it_starts_an_agent_that_serves_with_its_scheduler() 
     let worth_a_word = |line: &&str| line.contains("WARN") && !line.contains("oomScoreAdj -999: cannot write");
     assert_eq!(log.lines().find(worth_a_word), None);
     assert!(!log.contains("no effect"), "{log}");
-    assert!(log.contains("http://0.0.0.0:10256"), "{log}");
+    for (at, path) in [("127.0.0.1:10256", "/livez"), ("127.0.0.1:10249", "/proxyMode")] {
+        assert_eq!(http::get(world.node(), address(at), path).unwrap().status, 200, "{at}");
+    }
 }
 
 /// How soon the kernel ends the agent when it is out of memory. To be ended sooner needs no privilege.
@@ -135,12 +138,14 @@ fn kube_proxys_flags_beside_the_file_are_named_and_count_for_nothing() {
 #[test]
 fn kube_proxys_flags_start_an_agent_without_a_file() {
     let world = world();
+    let builder = world.agent().argument("--metrics-bind-address=127.0.0.1").argument("--metrics-port=99");
     let builder =
-        world.agent().argument("--proxy-mode=ipvs").argument("--ipvs-scheduler=lc").argument("--oom-score-adj=1000");
+        builder.argument("--proxy-mode=ipvs").argument("--ipvs-scheduler=lc").argument("--oom-score-adj=1000");
     let agent = builder.argument("--healthz-port=0").argument("--conntrack-min=1").argument("--v=2").start().unwrap();
     assert_eq!(scheduler(&agent), "lc");
     let log = agent.log().text(0);
     assert!(log.contains("no effect here: --conntrack-min, -v ("), "{log}");
-    assert!(!log.contains("http://0.0.0.0:10256"), "{log}");
+    assert_eq!(http::get(world.node(), address("127.0.0.1:99"), "/metrics").unwrap().status, 200);
+    assert!(http::get(world.node(), address("127.0.0.1:10256"), "/healthz").is_err());
     assert_eq!(oom_score_adjust(&agent), "1000");
 }
