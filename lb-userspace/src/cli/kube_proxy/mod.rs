@@ -97,7 +97,9 @@ pub(super) struct Stated {
 
 impl KubeProxyArgs {
     /// `other_sources`: there are manifests or rules, so that no API server is needed.
-    pub(super) fn stated(self, other_sources: bool) -> Result<Stated> {
+    pub(super) fn stated(mut self, other_sources: bool) -> Result<Stated> {
+        // A variable of the environment that is not set says nothing, as with kube-proxy.
+        self.node_name = self.node_name.filter(|name| !name.is_empty());
         if self.cleanup {
             bail!("--cleanup: `bpvs cleanup` removes what bpvs made; nothing of kube-proxy's is touched");
         }

@@ -72,6 +72,7 @@ fn flags_come_to_what_the_same_fields_of_the_file_come_to() {
             "featureGates: {AllowServiceExternalIPs: false, B: true}",
         ),
         (&["--hostname-override=a", "--cleanup=false", "--init-only=false"], "hostnameOverride: a"),
+        (&["--hostname-override="], ""),
     ] {
         let by_flags = stated(flags).unwrap();
         let file = file(&format!("{lines}\nclientConnection: {{kubeconfig: k}}"));
