@@ -84,9 +84,9 @@ pub struct List {
 /// What a source has to tell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// A list begins: nothing holds of what was told of one that never became whole.
+    /// A list begins anew: nothing holds of what was told of one that never became whole.
     Begin,
-    /// These objects are in the list that has begun. A list of very many is told in parts.
+    /// These objects are in the list that is being told. One of very many is told in parts.
     Part(Vec<Object>),
     /// This is all there is, with the parts that were told of it. A source's first one completes it.
     Replace(List),

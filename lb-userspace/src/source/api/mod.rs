@@ -24,8 +24,8 @@ use crate::model::{Change, Kind, List, Object, SourceId};
 use raw::Raw;
 use retry::{Backoff, Health, jittered};
 
-/// So many objects of a list are told at a time: undecoded ones are ten times as large as what is kept of them.
-const PART: usize = 100;
+/// So many objects of a list are told at a time: undecoded ones are many times as large as what is kept of them.
+pub const PART: usize = 100;
 
 /// How often what is stated is listed anew, and how soon trouble is met again.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +135,8 @@ impl ApiSource {
         };
         let api: Api<Raw> = Api::all_with(self.client.clone(), &resource);
         let mut health = Health::new(plural);
+        // Parts were told of a list that is not whole.
+        let mut unfinished = false;
         let mut backoff = Backoff::new(self.pace.shortest_delay, self.pace.longest_delay);
         loop {
             let mut events = std::pin::pin!(watcher(api.clone(), watching.clone()));
@@ -149,15 +151,18 @@ impl ApiSource {
                 let change = match event {
                     Some(Ok(Event::Init)) => {
                         listing = Some(Vec::new());
-                        Some(Change::Begin)
+                        std::mem::take(&mut unfinished).then_some(Change::Begin)
                     }
                     Some(Ok(Event::InitApply(raw))) => {
                         let objects = listing.get_or_insert_default();
                         objects.extend(identified(raw, kind));
-                        (objects.len() >= PART).then(|| Change::Part(std::mem::take(objects)))
+                        let full = objects.len() >= PART;
+                        unfinished |= full;
+                        full.then(|| Change::Part(std::mem::take(objects)))
                     }
                     Some(Ok(Event::InitDone)) => {
                         health.works();
+                        unfinished = false;
                         let objects = listing.take().unwrap_or_default();
                         Some(Change::Replace(List { objects, ..List::default() }))
                     }
