@@ -127,7 +127,15 @@ pub(super) fn list(args: &ListArgs) -> Result<ExitCode> {
 /// `bpvs save`.
 pub(super) fn save(pins: &PinArgs) -> Result<ExitCode> {
     let tables = Pinned::open(&Pins::new(&pins.pin_path))?;
-    print(&save::rules(&services::services(&tables, None)?))
+    let rows = services::services(&tables, None)?;
+    let left_out = rows.iter().filter(|row| !save::is_stated_by_rules(row)).count();
+    if left_out > 0 {
+        eprintln!(
+            "bpvs save: {left_out} virtual services of node ports and of external clients are left out: rules have no word for \
+             them, Kubernetes states them"
+        );
+    }
+    print(&save::rules(&rows))
 }
 
 pub(super) fn connections(args: &OutputArgs) -> Result<ExitCode> {

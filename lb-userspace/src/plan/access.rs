@@ -58,15 +58,14 @@ pub(super) fn lacks_networks(node: &Node, options: &Options) -> Option<Problem> 
 }
 
 /// Whose requests to cluster addresses of a family come from the node's address: those of clients that are no pods; of
-/// everybody, where that is asked for (MQ-3) or nobody can be told to be a pod (MQ-2).
+/// everybody, where that is asked for (MQ-3); of nobody, where nobody can be told to be a pod (MQ-2). A node whose networks
+/// are not allocated yet is to have some: until then everybody's.
 pub(super) fn cluster_masquerade(pod_networks: &BTreeSet<IpNet>, options: &Options, v4: bool) -> Masquerade {
-    if options.masquerade_all {
-        return Masquerade::Always;
-    }
     let detected = pod_networks.iter().any(|network| network.addr().is_ipv4() == v4);
     match &options.detector {
-        Detector::Unset => Masquerade::Never,
+        _ if options.masquerade_all => Masquerade::Always,
         _ if detected => Masquerade::External,
-        _ => Masquerade::Always,
+        Detector::NodeNetworks if pod_networks.is_empty() => Masquerade::Always,
+        _ => Masquerade::Never,
     }
 }

@@ -68,8 +68,15 @@ fn service(out: &mut String, row: &ServiceRow, style: Style) {
         Scope::Mark(mark) => format!("FWM  {mark}{}", if row.address.is_ipv6() { " IPv6" } else { "" }),
         _ => format!("{:<4} {}", row.protocol, place(row)),
     };
+    // What IPVS has no services of.
+    let word = match row.scope {
+        Scope::Address | Scope::Prefix(_) | Scope::Mark(_) => "",
+        Scope::External => " external",
+        Scope::NodePort => " node-port",
+        Scope::ExternalNodePort => " node-port external",
+    };
     if matches!(style.columns, Columns::Totals | Columns::Rates) {
-        out.push_str(&format!("{name:<33}"));
+        out.push_str(&format!("{:<33}", format!("{name}{word}")));
         traffic(out, &row.traffic, style.exact);
     } else {
         out.push_str(&format!("{name} {}", row.scheduler));
@@ -85,6 +92,7 @@ fn service(out: &mut String, row: &ServiceRow, style: Style) {
         if row.one_packet {
             out.push_str(" ops");
         }
+        out.push_str(word);
         out.push('\n');
     }
     for row in &row.destinations {
@@ -184,6 +192,27 @@ mod tests {
                         FWM  1 rr\n\
                         FWM  8 IPv6 lc persistent 360\n";
         assert_eq!(shown(&scoped_rows(), Columns::Connections), expected);
+    }
+
+    #[test]
+    fn what_ipvs_has_no_services_of_says_what_it_is() {
+        let mut lines = Vec::new();
+        for columns in [Columns::Connections, Columns::Totals] {
+            for scope in [Scope::External, Scope::NodePort, Scope::ExternalNodePort] {
+                let row = ServiceRow { scope, ..service_rows()[2].clone() };
+                lines.push(shown(&[row], columns).lines().nth(2).unwrap().to_owned());
+            }
+        }
+        let zeros = "        0        0        0        0        0";
+        let expected = [
+            "SCTP 10.96.0.9:9999 wlc external".to_owned(),
+            "SCTP 10.96.0.9:9999 wlc node-port".to_owned(),
+            "SCTP 10.96.0.9:9999 wlc node-port external".to_owned(),
+            format!("{:<33}{zeros}", "SCTP 10.96.0.9:9999 external"),
+            format!("{:<33}{zeros}", "SCTP 10.96.0.9:9999 node-port"),
+            format!("{:<33}{zeros}", "SCTP 10.96.0.9:9999 node-port external"),
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

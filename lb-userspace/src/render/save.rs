@@ -8,10 +8,10 @@ use crate::model::{Persistence, Scope, Thresholds};
 use crate::view::services::ServiceRow;
 
 /// One line for each service and each real server. What ipvsadm has no word for, it would not print: networks as
-/// services; and what it forgets to print: thresholds.
+/// services; and what it forgets to print: thresholds. What rules [cannot state](is_stated_by_rules) is left out.
 pub fn rules(rows: &[ServiceRow]) -> String {
     let mut out = String::new();
-    for row in rows {
+    for row in rows.iter().filter(|row| is_stated_by_rules(row)) {
         let service = service(row);
         out.push_str(&format!("-A {service} -s {}", row.scheduler));
         if let Some(persistence) = row.persistence {
@@ -40,6 +40,12 @@ pub fn rules(rows: &[ServiceRow]) -> String {
         }
     }
     out
+}
+
+/// False for node ports and for what is there for external clients alone, which come from Kubernetes: another address of the
+/// node, or another client, is another matter, and no rule says so.
+pub fn is_stated_by_rules(row: &ServiceRow) -> bool {
+    matches!(row.scope, Scope::Address | Scope::Prefix(_) | Scope::Mark(_))
 }
 
 /// The option that names a service.
@@ -106,6 +112,17 @@ mod tests {
                         -A -f 1 -s rr\n\
                         -A -f 8 -6 -s lc -p 360\n";
         assert_eq!(rules(&scoped_rows()), expected);
+    }
+
+    #[test]
+    fn what_rules_cannot_state_is_left_out() {
+        let mut rows = service_rows();
+        let of_rules = rules(&rows);
+        for scope in [Scope::NodePort, Scope::External, Scope::ExternalNodePort] {
+            rows.push(ServiceRow { scope, ..rows[0].clone() });
+        }
+        assert_eq!(rules(&rows), of_rules);
+        assert_eq!(rows.iter().filter(|row| !is_stated_by_rules(row)).count(), 3);
     }
 
     #[test]
