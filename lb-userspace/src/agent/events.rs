@@ -13,7 +13,6 @@ use tracing::{info, warn};
 
 use super::Config;
 use super::config_file::{self, ConfigFile};
-use super::memory;
 use super::node::Node;
 use super::observers::Observers;
 use super::once::Once;
@@ -180,7 +179,6 @@ impl Agent {
         if !self.ready {
             self.ready = true;
             self.tell_ready();
-            block_in_place(memory::give_back);
         }
     }
 

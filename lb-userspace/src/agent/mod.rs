@@ -8,7 +8,6 @@
 //! | [`sync`] | the same with the kernel's maps, and what is logged of it |
 //! | [`restored`] | what an earlier agent programmed, while its origin cannot be read |
 //! | [`sources`] | which sources there are |
-//! | `memory` | what lists took for a moment goes back |
 //! | [`node`] | interfaces and addresses that come and go |
 //! | [`watch`] | when to look at them |
 //! | [`config_file`] | whether the file of configuration is still the one that was read |
@@ -19,7 +18,6 @@
 
 pub mod config_file;
 pub mod events;
-mod memory;
 pub mod node;
 pub mod observers;
 pub mod once;

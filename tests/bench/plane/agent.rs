@@ -33,8 +33,16 @@ pub(super) fn run(shapes: &[Shape]) -> Result<Vec<Value>> {
     println!(
         "\nThe agent that follows an API server (of this machine, which costs CPU too); memory beyond an empty start"
     );
-    let head =
-        ["services x endpoints", "start s", "restart s", "MiB", "peak MiB", "bytes/service", "100 changes/s: CPU %"];
+    let head = [
+        "services x endpoints",
+        "start s",
+        "restart s",
+        "CPU s",
+        "MiB",
+        "peak MiB",
+        "bytes/service",
+        "100 changes/s: CPU %",
+    ];
     report::print(&head.map(str::to_owned), &rows);
     Ok(figures)
 }
@@ -43,6 +51,8 @@ struct Found {
     shape: Shape,
     start: Duration,
     restart: Duration,
+    /// CPU time until then.
+    restart_cpu: Duration,
     memory: u64,
     peak: u64,
     /// Of one CPU.
@@ -66,6 +76,7 @@ fn one(node: &Namespace, shape: Shape) -> Result<Found> {
     agent.stop()?;
     let restart = ready("the restart")?;
     let process = agent.process().context("the agent runs")?;
+    let restart_cpu = cpu(process)?;
     let mut busy = 0.0;
     if shape.services > 0 {
         let before = cpu(process)?;
@@ -80,7 +91,7 @@ fn one(node: &Namespace, shape: Shape) -> Result<Found> {
     let memory = status(process, "VmRSS:")?;
     let peak = status(process, "VmHWM:")?;
     agent.stop()?;
-    Ok(Found { shape, start, restart, memory, peak, busy })
+    Ok(Found { shape, start, restart, restart_cpu, memory, peak, busy })
 }
 
 /// Runs to its end what must see the namespace's loopback.
@@ -123,6 +134,7 @@ impl Found {
             self.shape.to_string(),
             format!("{:.2}", self.start.as_secs_f64()),
             format!("{:.2}", self.restart.as_secs_f64()),
+            format!("{:.2}", self.restart_cpu.as_secs_f64()),
             mib(self.memory.saturating_sub(empty.memory)),
             mib(self.peak),
             self.bytes_per_service(empty).to_string(),
@@ -133,7 +145,7 @@ impl Found {
     fn json(&self, empty: &Self) -> Value {
         json!({
             "case": "agent", "services": self.shape.services, "endpoints": self.shape.endpoints,
-            "start_s": self.start.as_secs_f64(), "restart_s": self.restart.as_secs_f64(),
+            "start_s": self.start.as_secs_f64(), "restart_s": self.restart.as_secs_f64(), "restart_cpu_s": self.restart_cpu.as_secs_f64(),
             "memory_bytes": self.memory.saturating_sub(empty.memory), "peak_bytes": self.peak,
             "bytes_per_service": self.bytes_per_service(empty), "cpu_at_100_changes": self.busy,
         })
