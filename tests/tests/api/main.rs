@@ -5,6 +5,7 @@ mod affinity;
 mod bootstrap;
 mod changes;
 mod configuration;
+mod datagrams;
 mod follow;
 mod objects;
 mod policy;

@@ -1,6 +1,7 @@
 //! Traffic policies: what a change of one does to connections, and what they mean to the node's own processes and to pods on
 //! its network. Both families.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -71,6 +72,11 @@ fn open(from: &Namespace, to: SocketAddr) -> Held {
     Dial::new(from, to).open().unwrap_or_else(|error| panic!("{} to {to}: {error}", from.name()))
 }
 
+/// The servers of some new connections.
+fn servers_of(from: &Namespace, to: SocketAddr) -> BTreeSet<u16> {
+    (0..2 * SERVERS).map(|_| open(from, to).server).collect()
+}
+
 #[test]
 fn a_change_of_policy_leaves_established_connections_where_they_are() {
     let world = World::new(SERVERS);
@@ -89,6 +95,12 @@ fn a_change_of_policy_leaves_established_connections_where_they_are() {
     {
         world.api().apply(stated(internal, external));
         programmed(&agent, left);
+        let there = if external == "Local" { 1 } else { SERVERS.into() };
+        let outside = &world.topology.external.namespace;
+        until(&format!("{there} servers for clients outside"), || {
+            let to = world.topology.node.at(NODE_PORT);
+            to.iter().all(|&to| servers_of(outside, to).len() == there)
+        });
         for (from, to, held) in &mut held {
             let what = format!("{} to {to}, internal {internal}, external {external}", from.name());
             held.exchange(&[7; 3000]).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -96,9 +108,7 @@ fn a_change_of_policy_leaves_established_connections_where_they_are() {
         }
         // New ones follow it.
         for (from, to) in everybody(&world).into_iter().filter(|(_, to)| to.port() == 80) {
-            let mut found: Vec<_> = (0..6).map(|_| open(from, to).server).collect();
-            found.sort_unstable();
-            found.dedup();
+            let found = servers_of(from, to);
             assert_eq!(found.len(), left, "{} to {to}: {found:?}", from.name());
         }
     }
