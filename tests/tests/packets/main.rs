@@ -11,6 +11,7 @@
 //! | `twins` | a datapath and that host, which get the same frames |
 //! | the rest | the tests, by what they are about |
 
+mod affinity;
 mod complete;
 mod errors;
 mod fragments;
@@ -25,6 +26,7 @@ mod refusal;
 mod rows;
 mod semantics;
 mod shapes;
+mod strays;
 mod translation;
 mod twins;
 mod untouched;

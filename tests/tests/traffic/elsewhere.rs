@@ -1,12 +1,14 @@
 //! Endpoints on another node, which is reached by the interface that external clients come in from.
 
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+use std::time::Duration;
 
 use bpvs_tests::agent::{Agent, ServiceManifest};
 use bpvs_tests::namespace::{End, Namespace, veth};
 use bpvs_tests::topology::{Topology, UPLINK};
-use bpvs_tests::traffic::{DEADLINE, UdpClient};
-use bpvs_tests::world::{TCP, TCP_TARGET, UDP, UDP_TARGET, World, virtual_addresses};
+use bpvs_tests::traffic::{DEADLINE, Dial, DialError, UdpClient};
+use bpvs_tests::world::{TCP, TCP_TARGET, UDP, UDP_TARGET, World, virtual_addresses, wait_for};
 
 use crate::node_ports::servers;
 
@@ -124,6 +126,54 @@ fn a_node_without_endpoints_serves_its_node_ports_from_its_own_address() {
                     assert_eq!((answer.from, answer.seen_peer.ip()), (to, node.address_like(to.ip())), "{size} bytes");
                 }
             }
+        }
+    }
+}
+
+/// The way to the pod is narrow behind the other node: its error goes to whom the packet came from, which is this node
+/// where clients come from it.
+#[test]
+fn too_big_is_told_to_the_client_by_a_router_on_the_way_to_the_server() {
+    for offload in [false, true] {
+        let elsewhere = Elsewhere::new(0, offload);
+        let world = &elsewhere.world;
+        world.publish("web", &service(world)).unwrap();
+        let _agent = agent(world);
+        let (pod, outside, node) = (&world.topology.clients[0], &world.topology.external, &world.topology.node);
+        let [v4, v6] = POD;
+        let narrow =
+            [(v4, 32), (v6, 128)].map(|(pod, bits)| format!("route replace {pod}/{bits} dev pod mtu lock 1300"));
+        outside.namespace.ip(&narrow).unwrap();
+        let cluster = virtual_addresses(1);
+        let [node_v4, node_v6] = [IpAddr::from(node.v4), node.v6.into()];
+        for (who, client, address) in [
+            ("a pod", pod, cluster[0]),
+            ("a pod", pod, cluster[1]),
+            ("a pod", pod, node_v4),
+            ("a pod", pod, node_v6),
+            ("an external client", outside, node_v4),
+            ("an external client", outside, node_v6),
+        ] {
+            let [tcp, udp] = if cluster.contains(&address) { [TCP, UDP] } else { [TCP_PORT, UDP_PORT] };
+            let to = SocketAddr::new(address, udp);
+            let socket = UdpClient::connected(&client.namespace, None, to).unwrap();
+            // Linux sets DF on datagrams that fit the path as far as it knows it.
+            let error = socket.request(1400, DEADLINE).expect_err("the way is narrow");
+            let is_too_big =
+                matches!(&error, DialError::Io(error) if error.raw_os_error() == Some(nix::libc::EMSGSIZE));
+            assert!(is_too_big, "{who} to {to}: {error}");
+            // In fragments. What the other node has learned as a client it knows as the pod's router, too (IPv6): it
+            // tells the pod, whose first answer is lost by that.
+            let answer = || Ok(socket.request(1400, Duration::from_secs(1)).ok());
+            wait_for("answer in fragments", DEADLINE, answer, || format!("{who} to {to}")).unwrap();
+            // What UDP has learned must not help TCP.
+            for family in ["-4", "-6"] {
+                let mut ip = Command::new("ip");
+                client.namespace.run(ip.args([family, "route", "flush", "cache"])).unwrap();
+            }
+            let to = SocketAddr::new(address, tcp);
+            let held = Dial::new(&client.namespace, to).open().unwrap_or_else(|error| panic!("{who} to {to}: {error}"));
+            held.stream_through(1 << 20).unwrap_or_else(|error| panic!("{who} to {to}: {error:#}"));
         }
     }
 }
