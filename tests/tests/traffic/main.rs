@@ -17,6 +17,7 @@ mod refused;
 mod reused;
 mod schedulers;
 mod silence;
+mod slices;
 mod takeover;
 mod untouched;
 mod zones;
