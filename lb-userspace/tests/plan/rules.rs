@@ -1,4 +1,5 @@
-//! The list of rules that a replacement of kube-proxy is asked for, against the table of `docs/kubernetes.md`.
+//! The list of rules that a replacement of kube-proxy is asked for, and that of what packets have to show, against the
+//! tables of `docs/kubernetes.md`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,18 +13,23 @@ struct Row<'a> {
     text: &'a str,
 }
 
-/// The lines of the table: `| SV-3 | done | ... |`.
-fn rows(document: &str) -> Vec<(&str, Row<'_>)> {
-    let cells = |line: &str| line.trim().starts_with('|').then_some(());
-    let lines = document.lines().filter(|line| cells(line).is_some());
-    let rows = lines.filter_map(|line| {
-        let [rule, state, text] = line.trim().trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>()[..]
-        else {
-            return None;
-        };
-        is_rule(rule).then_some((rule, Row { state, text }))
+/// How many points packets have to show.
+const POINTS: u8 = 30;
+
+/// The lines of the tables: `| SV-3 | done | ... |`, and `| 7 | what packets have to show | done | ... |`.
+fn rows<'a>(document: &'a str) -> Vec<(&'a str, Row<'a>)> {
+    let lines = document.lines().map(str::trim).filter(|line| line.starts_with('|'));
+    let cells = |line: &'a str| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>();
+    let rows = lines.filter_map(|line| match cells(line)[..] {
+        [rule, state, text] if is_rule(rule) => Some((rule, Row { state, text })),
+        [point, _, state, text] if is_point(point) => Some((point, Row { state, text })),
+        _ => None,
     });
     rows.collect()
+}
+
+fn is_point(text: &str) -> bool {
+    text.parse::<u8>().is_ok()
 }
 
 fn is_rule(text: &str) -> bool {
@@ -44,7 +50,8 @@ fn judge(rules: &str, document: &str, read: impl Fn(&str) -> Option<String>) -> 
     }
     let listed: Vec<&str> =
         rules.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
-    wrong.extend(listed.iter().filter(|rule| !is_rule(rule)).map(|rule| format!("{rule}: not the number of a rule")));
+    let is_number = |rule: &&&str| is_rule(rule) || is_point(rule);
+    wrong.extend(listed.iter().filter(|rule| !is_number(rule)).map(|rule| format!("{rule}: not the number of a rule")));
     wrong.extend(listed.iter().filter(|rule| !table.contains_key(*rule)).map(|rule| format!("{rule}: missing")));
     wrong.extend(table.keys().filter(|rule| !listed.contains(rule)).map(|rule| format!("{rule}: no such rule")));
     for (rule, Row { state, text }) in &table {
@@ -60,17 +67,30 @@ fn judge(rules: &str, document: &str, read: impl Fn(&str) -> Option<String>) -> 
             "done" | "part" | "not yet" | "no" => {}
             _ => wrong.push(format!("{rule}: `{state}` is not done, part, not yet or no")),
         }
-        for file in files {
-            match read(file) {
+        let texts: Vec<(&str, Option<String>)> = files.iter().map(|file| (*file, read(file))).collect();
+        for (file, found) in &texts {
+            match found {
                 None => wrong.push(format!("{rule}: there is no {file}")),
-                Some(text) if file.ends_with(".yaml") && !names(&text, rule) => {
+                // Cases of the plan say which rules they are about; points are for packets.
+                Some(text) if file.ends_with(".yaml") && is_rule(rule) && !names(text, rule) => {
                     wrong.push(format!("{rule}: {file} does not name it"));
                 }
                 Some(_) => {}
             }
         }
+        for test in text.split('`').skip(1).step_by(2).filter(|word| is_test(word)) {
+            let has_it = |text: &String| text.contains(&format!("fn {test}("));
+            if !texts.iter().filter_map(|(_, text)| text.as_ref()).any(has_it) {
+                wrong.push(format!("{rule}: no file that it names has {test}"));
+            }
+        }
     }
     wrong
+}
+
+/// A test's name: a sentence, with its words joined.
+fn is_test(word: &str) -> bool {
+    word.contains('_') && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 fn is_file(word: &str) -> bool {
@@ -91,8 +111,9 @@ fn path(file: &str) -> PathBuf {
 }
 
 #[test]
-fn every_rule_has_a_row_and_every_row_is_shown() {
-    let rules = std::fs::read_to_string(data().join("kube-proxy-rules.txt")).unwrap();
+fn every_rule_and_every_point_has_a_row_and_every_row_is_shown() {
+    let mut rules = std::fs::read_to_string(data().join("kube-proxy-rules.txt")).unwrap();
+    (1..=POINTS).for_each(|point| rules.push_str(&format!("\n{point}")));
     let document = std::fs::read_to_string(path("docs/kubernetes.md")).unwrap();
     let wrong = judge(&rules, &document, |file| std::fs::read_to_string(path(file)).ok());
     assert!(wrong.is_empty(), "docs/kubernetes.md:\n{}", wrong.join("\n"));
@@ -117,7 +138,7 @@ fn every_case_that_names_a_rule_names_one_that_there_is() {
 fn a_table_that_lacks_or_claims_something_is_told_of() {
     let read = |file: &str| match file {
         "a.yaml" => Some("# Rules: SV-1 SV-10".to_owned()),
-        "src/x.rs" => Some(String::new()),
+        "src/x.rs" => Some("fn it_works() {".to_owned()),
         _ => None,
     };
     let told = |rules: &str, rows: &str| judge(rules, rows, read).join("; ");
@@ -139,6 +160,12 @@ fn a_table_that_lacks_or_claims_something_is_told_of() {
         let told = told("SV-1\n", row);
         assert!(told.contains(expected), "{row}: {told}");
     }
+    // Points have what they are about in their rows, and may name tests.
+    let point = |text: &str| told("7\n", &format!("| 7 | a datagram | done | {text} |"));
+    assert_eq!(point("`a.yaml`, `src/x.rs`: `it_works`"), "");
+    assert_eq!(point("`src/x.rs`: `it_fails`"), "7: no file that it names has it_fails");
+    assert_eq!(point("`it_works`"), "7: done, but no test is named; 7: no file that it names has it_works");
+    assert_eq!(told("7\n8\n", "| 7 | a datagram | done | `src/x.rs` |"), "8: missing");
     assert_eq!(told("SV-2\n", "| SV-2 | done | `a.yaml` |"), "SV-2: a.yaml does not name it");
     // SV-1 is not named by SV-10 alone.
     assert!(!names("SV-10 XSV-1", "SV-1"));

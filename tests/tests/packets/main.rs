@@ -26,6 +26,8 @@ mod refusal;
 mod rows;
 mod semantics;
 mod shapes;
+mod sticky;
+mod strays;
 mod translation;
 mod twins;
 mod untouched;

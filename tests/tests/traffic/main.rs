@@ -1,13 +1,23 @@
 //! Real traffic through the real agent: what every client and server sees.
 
 mod bulk;
+mod datagrams;
+mod elsewhere;
 mod errors;
+mod established;
+mod every_frontend;
 mod hairpin;
 mod health;
 mod identity;
 mod netfilter;
+mod node_addresses;
 mod node_ports;
+mod out_of_window;
 mod refused;
+mod reused;
 mod schedulers;
+mod silence;
+mod slices;
 mod takeover;
 mod untouched;
+mod zones;
