@@ -43,7 +43,11 @@ pub(crate) fn map_memory(object: &Ebpf) -> Result<Vec<(String, u32, u64)>> {
     // Names with a dot are sections of constants, which the loader keeps as maps.
     for (name, map) in object.maps().filter(|(name, _)| !name.contains('.')) {
         let data = match map {
-            Map::Array(data) | Map::HashMap(data) | Map::LruHashMap(data) | Map::PerCpuArray(data) => data,
+            Map::Array(data)
+            | Map::HashMap(data)
+            | Map::LruHashMap(data)
+            | Map::LpmTrie(data)
+            | Map::PerCpuArray(data) => data,
             _ => bail!("map {name} is of a type that is not known here: add it"),
         };
         let path = format!("/proc/self/fdinfo/{}", data.fd().as_fd().as_raw_fd());
