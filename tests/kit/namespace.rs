@@ -61,6 +61,14 @@ impl Namespace {
         Path::new(NAMED).join(&self.name)
     }
 
+    /// Runs a future to its end in this namespace, which must see its loopback for example.
+    pub fn block_on<F: Future<Output: Send>>(&self, work: impl FnOnce() -> F + Send) -> F::Output {
+        self.enter(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime can be made").block_on(work())
+        })
+    }
+
     /// Runs `work` in this namespace, on a thread of its own, and waits for it. A panic in `work` goes on here.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let joined = std::thread::scope(|scope| {

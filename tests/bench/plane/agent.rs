@@ -60,7 +60,7 @@ struct Found {
 }
 
 fn one(node: &Namespace, shape: Shape) -> Result<Found> {
-    let api = inside(node, ApiServer::start)?;
+    let api = node.block_on(ApiServer::start)?;
     for number in 0..shape.services {
         api.apply(shape.service(number));
         api.apply(shape.slice(number, 0));
@@ -92,14 +92,6 @@ fn one(node: &Namespace, shape: Shape) -> Result<Found> {
     let peak = status(process, "VmHWM:")?;
     agent.stop()?;
     Ok(Found { shape, start, restart, restart_cpu, memory, peak, busy })
-}
-
-/// Runs to its end what must see the namespace's loopback.
-fn inside<F: Future<Output: Send>>(namespace: &Namespace, work: impl FnOnce() -> F + Send) -> F::Output {
-    let run = || -> std::io::Result<F::Output> {
-        Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work()))
-    };
-    namespace.enter(run).expect("a runtime can be made")
 }
 
 /// CPU time of a process.

@@ -11,7 +11,7 @@ use bpvs_tests::traffic::{Dial, Servers};
 use serde_json::{Value, json};
 
 use super::objects::{endpoint, ready, service, slice};
-use super::{DEADLINE, address, inside, until};
+use super::{DEADLINE, address, until};
 
 const VIRTUAL: &str = "http://10.96.0.1:443";
 
@@ -33,7 +33,7 @@ fn a_restarted_agent_reaches_the_api_server_by_its_virtual_address_before_it_has
     let topology = Topology::builder().servers(2).build().unwrap();
     let _servers = Servers::everywhere(&topology, 8080, 5353).unwrap();
     let own: IpAddr = topology.external.v4.into();
-    let api = inside(&topology.external.namespace, || ApiServer::start_at(own)).unwrap();
+    let api = topology.external.namespace.block_on(|| ApiServer::start_at(own)).unwrap();
     api.apply(kubernetes());
     api.apply(its_slice(&api));
     api.apply(service("a", &["10.96.0.2"]));

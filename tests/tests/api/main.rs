@@ -41,7 +41,7 @@ impl World {
     fn new(servers: u16) -> Self {
         let topology = Topology::builder().servers(servers).build().unwrap();
         let running = Servers::everywhere(&topology, 8080, 5353).unwrap();
-        let api = inside(&topology.node.namespace, ApiServer::start).unwrap();
+        let api = topology.node.namespace.block_on(ApiServer::start).unwrap();
         Self { topology, api: Mutex::new(api), _servers: running }
     }
 
@@ -60,18 +60,18 @@ impl World {
     /// Objects stay, and may change.
     fn stop_api(&self) {
         let api = &mut *self.api();
-        inside(self.node(), || api.stop());
+        self.node().block_on(|| api.stop());
     }
 
     fn start_api(&self) {
         let api = &mut *self.api();
-        inside(self.node(), || api.restart()).unwrap();
+        self.node().block_on(|| api.restart()).unwrap();
     }
 
     #[track_caller]
     fn wait(&self, what: &str, condition: impl Fn(&ApiServer) -> bool + Send) {
         let api = &*self.api();
-        inside(self.node(), || api.wait(what, DEADLINE, condition)).unwrap();
+        self.node().block_on(|| api.wait(what, DEADLINE, condition)).unwrap();
     }
 
     /// Waits until all three collections are watched: what happens from now on comes as an event.
@@ -114,11 +114,6 @@ fn unhurt(hammer: Hammer) {
     hammer.advance(10, DEADLINE).unwrap();
     let report = hammer.stop().unwrap();
     assert_eq!(report.failed, 0, "of {}: {:?}", report.attempts, report.failures);
-}
-
-/// Runs to its end what must see the namespace's loopback.
-fn inside<F: Future<Output: Send>>(namespace: &Namespace, work: impl FnOnce() -> F + Send) -> F::Output {
-    namespace.enter(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work()))
 }
 
 #[track_caller]

@@ -34,11 +34,6 @@ fn the_arguments_are_bpvss() {
     accepted("daemonset.yaml", &[arguments()]);
 }
 
-/// Runs to its end what must see the namespace's loopback.
-fn inside<F: Future<Output: Send>>(namespace: &Namespace, work: impl FnOnce() -> F + Send) -> F::Output {
-    namespace.enter(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work()))
-}
-
 /// The status of the node's answer at loopback.
 fn status(node: &Namespace, port: u16, path: &str) -> std::io::Result<String> {
     let answer = node.enter(|| {
@@ -55,7 +50,7 @@ fn status(node: &Namespace, port: u16, path: &str) -> std::io::Result<String> {
 fn a_pod_of_the_daemon_set_starts_and_answers_its_probes() {
     let topology = Topology::builder().servers(1).build().unwrap();
     let node = &topology.node.namespace;
-    let api = inside(node, ApiServer::start).unwrap();
+    let api = node.block_on(ApiServer::start).unwrap();
     api.apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}));
     api.apply(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "demo"},

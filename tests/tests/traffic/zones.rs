@@ -15,11 +15,6 @@ use serde_json::{Value, json};
 /// Longer than an answer takes.
 const QUICK: Duration = Duration::from_millis(200);
 
-/// Runs to its end what must see the namespace's loopback.
-fn inside<F: Future<Output: Send>>(namespace: &Namespace, work: impl FnOnce() -> F + Send) -> F::Output {
-    namespace.enter(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work()))
-}
-
 fn node(zone: Option<&str>) -> Value {
     let labels = zone.map_or(json!({}), |zone| json!({"topology.kubernetes.io/zone": zone}));
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0", "labels": labels}})
@@ -51,7 +46,7 @@ fn reached(from: &Namespace, tcp: SocketAddr, udp: SocketAddr) -> Vec<u16> {
 fn a_zone_that_the_node_gets_is_where_new_connections_stay() {
     let world = World::new(Topology::builder().servers(3).build().unwrap()).unwrap();
     let here = &world.topology.node.namespace;
-    let api = inside(here, ApiServer::start).unwrap();
+    let api = here.block_on(ApiServer::start).unwrap();
     api.apply(node(None));
     world.manifests.write("web.yaml", &hinted(&world)).unwrap();
     let builder = Agent::builder(here).manifests(&world.manifests).kubeconfig(&api.kubeconfig());
