@@ -108,11 +108,6 @@ pub struct Plan {
 pub type Holders = BTreeMap<Frontend, String>;
 
 impl Plan {
-    /// What states what.
-    pub fn holders(&self) -> Holders {
-        self.services.iter().map(|(frontend, service)| (*frontend, service.origin.clone())).collect()
-    }
-
     fn set_health_check(&mut self, service: &ServiceName, check: Option<HealthCheck>) {
         let key = (service.namespace.clone(), service.name.clone());
         match check {
