@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use crate::kube_proxy::node_address;
 use crate::kube_proxy::values::{self, DetectLocalMode, Mode};
-use crate::plan::{NodePortAddresses, Options};
+use crate::plan::Options;
 
 /// How Services are served on this node.
 #[derive(Debug, Args)]
@@ -57,10 +57,8 @@ impl ClusterArgs {
         let networks = self.cluster_cidr.as_ref().map_or_else(Vec::new, |networks| networks.0.clone());
         let places: Vec<&str> =
             self.nodeport_addresses.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
-        let node_port_addresses = match (places.is_empty(), mode) {
-            (true, Mode::Nftables) => NodePortAddresses::Primary,
-            _ => values::node_port_addresses(&places).map_err(|message| anyhow!("--nodeport-addresses: {message}"))?,
-        };
+        let node_port_addresses = values::node_port_addresses_in(mode, &places)
+            .map_err(|message| anyhow!("--nodeport-addresses: {message}"))?;
         Ok(Options {
             detector: values::detector(self.detect_local_mode, networks),
             masquerade_all: self.masquerade_all,
@@ -76,7 +74,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::plan::Detector;
+    use crate::plan::{Detector, NodePortAddresses};
 
     #[derive(Debug, Parser)]
     struct Wrapper {

@@ -116,7 +116,6 @@ impl<'a> Reader<'a, '_, '_> {
         }
     }
 
-    /// Mode nftables serves node ports at the node's primary addresses alone, unless something is stated (NP-1).
     fn node_port_addresses(&mut self, mode: Mode) -> NodePortAddresses {
         const PATH: &str = "nodePortAddresses";
         let items = match value_at(self.tree, PATH) {
@@ -128,10 +127,7 @@ impl<'a> Reader<'a, '_, '_> {
             _ => None,
         });
         let texts: Vec<&str> = texts.collect();
-        if texts.is_empty() && mode == Mode::Nftables {
-            return NodePortAddresses::Primary;
-        }
-        values::node_port_addresses(&texts).unwrap_or_else(|message| {
+        values::node_port_addresses_in(mode, &texts).unwrap_or_else(|message| {
             self.report.wrong_part(&Field::root(self.tree).key(PATH), shown(&texts.join(", ")), message);
             NodePortAddresses::default()
         })

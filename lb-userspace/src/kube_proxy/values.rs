@@ -135,11 +135,18 @@ pub fn node_port_addresses(texts: &[&str]) -> Result<NodePortAddresses, String> 
     }
 }
 
+/// The same in a mode: nftables serves node ports at the node's primary addresses alone, unless something is stated (NP-1).
+pub fn node_port_addresses_in(mode: Mode, texts: &[&str]) -> Result<NodePortAddresses, String> {
+    match mode {
+        Mode::Nftables if texts.is_empty() => Ok(NodePortAddresses::Primary),
+        _ => node_port_addresses(texts),
+    }
+}
+
 /// Who knows the pods. Without networks nobody does, and then clients of cluster addresses keep theirs, as with kube-proxy.
 pub fn detector(mode: DetectLocalMode, networks: Vec<IpNet>) -> Detector {
     match mode {
         DetectLocalMode::NodeCidr => Detector::NodeNetworks,
-        DetectLocalMode::ClusterCidr if networks.is_empty() => Detector::Unset,
         DetectLocalMode::ClusterCidr => Detector::ClusterNetworks(networks),
     }
 }

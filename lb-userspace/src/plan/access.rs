@@ -37,7 +37,6 @@ pub enum Masquerade {
 /// The networks of pods, at most one of each family (MQ-7).
 pub(super) fn pod_networks(node: &Node, options: &Options) -> BTreeSet<IpNet> {
     let stated = match &options.detector {
-        Detector::Unset => return BTreeSet::new(),
         Detector::ClusterNetworks(networks) => networks,
         Detector::NodeNetworks => &node.pod_networks,
     };

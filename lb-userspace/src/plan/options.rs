@@ -56,7 +56,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            detector: Detector::Unset,
+            detector: Detector::default(),
             masquerade_all: false,
             node_ports: true,
             node_port_addresses: NodePortAddresses::default(),
@@ -68,17 +68,20 @@ impl Default for Options {
 }
 
 /// How a client is known to be a pod of the cluster (`detectLocalMode`, MQ-7).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detector {
-    /// Nobody asked for it. Clients of cluster addresses keep theirs, whoever they are: the replies come back through
-    /// this node, as they do to a load balancer in front of its servers.
-    #[default]
-    Unset,
-    /// By these networks, the first of each family (`ClusterCIDR`). A family that has none has no detector: nobody is
-    /// known to be a pod (MQ-2).
+    /// By these networks, the first of each family (`ClusterCIDR`). Of a family that has none nobody is known to be a pod,
+    /// and clients of cluster addresses keep theirs, whoever they are (MQ-2): the replies come back through this node, as they
+    /// do to a load balancer in front of its servers.
     ClusterNetworks(Vec<IpNet>),
     /// By the networks that the node's object states, likewise (`NodeCIDR`).
     NodeNetworks,
+}
+
+impl Default for Detector {
+    fn default() -> Self {
+        Self::ClusterNetworks(Vec::new())
+    }
 }
 
 /// On which addresses of the node its node ports are served.

@@ -239,7 +239,7 @@ impl Head {
         let detector = match first(&self.cluster_networks, &common.cluster_networks) {
             _ if first(&self.node_networks, &common.node_networks) == Some(true) => Detector::NodeNetworks,
             Some(words) => Detector::ClusterNetworks(networks(&words)?),
-            None => Detector::Unset,
+            None => Detector::default(),
         };
         let node_port_addresses = match first(&self.node_port_addresses, &common.node_port_addresses) {
             Some(words) if words == ["primary"] => NodePortAddresses::Primary,

@@ -187,7 +187,7 @@ fn all_of_kube_proxys_flags_are_taken_and_wrong_ones_are_not() {
 fn mode_nftables_serves_node_ports_at_the_primary_addresses() {
     let options = stated(&["--proxy-mode=nftables"]).unwrap().services;
     assert_eq!(options, Options { node_port_addresses: NodePortAddresses::Primary, ..Options::default() });
-    assert_eq!(options.detector, Detector::Unset);
+    assert_eq!(options.detector, Detector::default());
 }
 
 #[test]
