@@ -117,6 +117,12 @@ impl Namespace {
         self.enter(|| run(command)).with_context(|| format!("in namespace {}", self.name))
     }
 
+    /// Runs commands of `nft` in this namespace, as they stand in its files. Returns what it prints.
+    pub fn nft(&self, commands: &str) -> Result<String> {
+        let output = self.run(Command::new("nft").arg(commands))?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// Runs `ip` commands in this namespace, without the leading `ip`: `link set eth0 up`.
     pub fn ip(&self, lines: &[String]) -> Result<()> {
         self.enter(|| ip(lines)).with_context(|| format!("in namespace {}", self.name))

@@ -2,7 +2,6 @@
 //! datagrams never go on to whom they should not, and streams are cut by nothing. Every frontend, both families.
 
 use std::net::SocketAddr;
-use std::process::Command;
 
 use bpvs_tests::agent::Agent;
 use bpvs_tests::namespace::Namespace;
@@ -150,11 +149,6 @@ table inet followed {
 }
 ";
 
-fn follow(world: &World) {
-    let output = world.node().run(Command::new("nft").arg(FOLLOWED)).unwrap();
-    assert!(output.status.success(), "{output:?}");
-}
-
 #[test]
 fn datagrams_of_open_flows_follow_their_service_and_streams_are_not_cut() {
     changes(&World::new(SERVERS));
@@ -163,7 +157,7 @@ fn datagrams_of_open_flows_follow_their_service_and_streams_are_not_cut() {
 #[test]
 fn so_they_do_where_nf_conntrack_is_in_between() {
     let world = World::new(SERVERS);
-    follow(&world);
+    world.node().nft(FOLLOWED).unwrap();
     changes(&world);
 }
 

@@ -24,18 +24,13 @@ fn world() -> World {
     let world = World::new(Topology::builder().servers(1).build().unwrap()).unwrap();
     let server = &world.topology.servers[0];
     world.servers.udp(&server.namespace, 11, OTHER_TARGET).unwrap();
-    let rules = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(rules.path(), CONNECTION_TRACKING).unwrap();
-    let mut nft = std::process::Command::new("nft");
-    world.topology.node.namespace.run(nft.arg("-f").arg(rules.path())).unwrap();
+    world.topology.node.namespace.nft(CONNECTION_TRACKING).unwrap();
     world
 }
 
 /// Ends a test: had nf_conntrack seen nothing, it would have shown less than it says.
 fn was_tracked(world: &World) {
-    let mut nft = std::process::Command::new("nft");
-    let output = world.topology.node.namespace.run(nft.args(["list", "ruleset"])).unwrap();
-    let rules = String::from_utf8_lossy(&output.stdout);
+    let rules = world.topology.node.namespace.nft("list ruleset").unwrap();
     assert_eq!(rules.matches("counter packets").count(), 2, "{rules}");
     assert!(!rules.contains("counter packets 0 "), "{rules}");
 }

@@ -1,8 +1,5 @@
 //! A stateful policy and strict reverse-path filters on the node: both see one plain conversation of client and server.
 
-use std::process::Command;
-
-use bpvs_tests::namespace::Namespace;
 use bpvs_tests::topology::Topology;
 use bpvs_tests::world::World;
 
@@ -25,26 +22,19 @@ table inet guard {
   }
 }";
 
-fn nft(node: &Namespace, arguments: &[&str]) -> String {
-    let output = node.run(Command::new("nft").args(arguments)).unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 #[test]
 fn a_stateful_policy() {
     for offload in [false, true] {
         let world = World::new(Topology::builder().servers(1).checksum_offload(offload).build().unwrap()).unwrap();
         world.publish("web", &world.service("web", 1)).unwrap();
         let node = &world.topology.node.namespace;
-        let policy = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(policy.path(), POLICY).unwrap();
-        nft(node, &["-f", policy.path().to_str().unwrap()]);
+        node.nft(POLICY).unwrap();
         let _agent = world.agent().unwrap();
         let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             identity::everyone_is_served(&world, 1);
             errors::narrow_server_link(&world);
         }));
-        let rules = nft(node, &["list", "ruleset"]);
+        let rules = node.nft("list ruleset").unwrap();
         assert!(served.is_ok(), "with the policy, whose counters now are:\n{rules}");
     }
 }

@@ -2,7 +2,6 @@
 //! long: nf_conntrack calls them invalid. The connection goes on, and nobody sees an address that is not its peer's.
 
 use std::net::SocketAddr;
-use std::process::Command;
 use std::time::Duration;
 
 use bpvs_tests::agent::ServiceManifest;
@@ -24,19 +23,12 @@ table inet seen {
   chain forward { type filter hook forward priority filter; ct state invalid counter name strays; }
 }";
 
-fn nft(world: &World, arguments: &[&str]) -> String {
-    let output = world.topology.node.namespace.run(Command::new("nft").args(arguments)).unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 fn world() -> World {
     let world = World::new(Topology::builder().servers(1).build().unwrap()).unwrap();
     let server = &world.topology.servers[0];
     let service = ServiceManifest::new("web", &virtual_addresses(1)).node_port("TCP", TCP, TCP_TARGET, TCP_PORT);
     world.publish("web", &service.server(1, &[server.v4.into(), server.v6.into()], 1)).unwrap();
-    let rules = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(rules.path(), CONNECTION_TRACKING).unwrap();
-    nft(&world, &["-f", rules.path().to_str().unwrap()]);
+    world.topology.node.namespace.nft(CONNECTION_TRACKING).unwrap();
     world
 }
 
@@ -95,6 +87,6 @@ fn segments_out_of_the_window_reset_nothing() {
             held.close().unwrap();
         }
     }
-    let counted = nft(&world, &["list", "counter", "inet", "seen", "strays"]);
+    let counted = world.topology.node.namespace.nft("list counter inet seen strays").unwrap();
     assert!(!counted.contains("packets 0 "), "nf_conntrack must have seen them, too: {counted}");
 }

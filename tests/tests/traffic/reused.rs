@@ -1,11 +1,9 @@
 //! A client's port that was used before, right after the endpoint of its old connection went.
 
 use std::net::SocketAddr;
-use std::process::Command;
 use std::time::Duration;
 
 use bpvs_tests::agent::ServiceManifest;
-use bpvs_tests::namespace::Namespace;
 use bpvs_tests::topology::Topology;
 use bpvs_tests::traffic::Dial;
 use bpvs_tests::world::{TCP, TCP_TARGET, World, frontends, virtual_addresses, wait_listed};
@@ -18,10 +16,6 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 const MUTE: &str = "add table inet mute;
 add chain inet mute output { type filter hook output priority filter; };
 add rule inet mute output tcp flags rst drop";
-
-fn nft(namespace: &Namespace, commands: &str) {
-    namespace.run(Command::new("nft").arg(commands)).unwrap();
-}
 
 fn service(world: &World) -> ServiceManifest {
     let mut service = ServiceManifest::new("web", &virtual_addresses(1)).node_port("TCP", TCP, TCP_TARGET, TCP_PORT);
@@ -54,11 +48,11 @@ fn a_syn_from_a_used_port_gets_a_live_server_at_once() {
                 held.exchange(b"established").unwrap();
                 let gone = held.server;
                 if vanishes {
-                    nft(&client.namespace, MUTE);
+                    client.namespace.nft(MUTE).unwrap();
                 }
                 held.reset().unwrap();
                 if vanishes {
-                    nft(&client.namespace, "delete table inet mute");
+                    client.namespace.nft("delete table inet mute").unwrap();
                 }
                 world.publish("web", &service(&world).without(gone)).unwrap();
                 has(1);

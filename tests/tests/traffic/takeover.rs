@@ -2,7 +2,6 @@
 //! let through. docs/migration.md says what is shown here, and holds the rules of the firewall.
 
 use std::net::TcpStream;
-use std::process::Command;
 
 use bpvs_tests::agent::{Agent, ServiceManifest};
 use bpvs_tests::namespace::Namespace;
@@ -28,24 +27,13 @@ table ip pod-network {
 }
 ";
 
-fn nft(node: &Namespace, arguments: &[&str]) -> String {
-    let output = node.run(Command::new("nft").args(arguments)).unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn load(node: &Namespace, rules: &str) {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), rules).unwrap();
-    nft(node, &["-f", file.path().to_str().unwrap()]);
-}
-
 #[test]
 fn connections_of_kube_proxy_end_for_pods_and_go_on_for_the_node() {
     let world = World::new(Topology::builder().servers(2).build().unwrap()).unwrap();
     let [to, _] = frontends(1, TCP);
     let topology = &world.topology;
     let node = &topology.node.namespace;
-    load(node, KUBE_PROXY);
+    node.nft(KUBE_PROXY).unwrap();
     let open = |client: &Namespace| Dial::new(client, to).open();
     let mut pods = open(&topology.clients[0].namespace).expect("served by the rules");
     let mut nodes = open(node).expect("served by the rules");
@@ -55,7 +43,7 @@ fn connections_of_kube_proxy_end_for_pods_and_go_on_for_the_node() {
     assert!(format!("{error:?}").contains("reset"), "an end that the client is told of: {error:?}");
     nodes.exchange(b"still here?").expect("the rules go on to translate what they have begun");
     // And when they are removed: what nf_conntrack has begun it goes on with.
-    nft(node, &["delete", "table", "ip", "kube-proxy"]);
+    node.nft("delete table ip kube-proxy").unwrap();
     nodes.exchange(b"without rules").expect("nf_conntrack has it");
     nodes.close().unwrap();
     for (who, client) in world.clients() {
@@ -65,7 +53,7 @@ fn connections_of_kube_proxy_end_for_pods_and_go_on_for_the_node() {
     }
     // The way back: rules first, then the clean-up.
     let mut held = open(&topology.clients[0].namespace).unwrap();
-    load(node, KUBE_PROXY.split("table ip pod-network").next().unwrap());
+    node.nft(KUBE_PROXY.split("table ip pod-network").next().unwrap()).unwrap();
     agent.cleanup().unwrap();
     held.exchange(b"still here?").expect_err("bpvs's table is gone");
     for (who, client) in world.clients() {
@@ -106,7 +94,7 @@ fn the_documents_firewall_lets_through_what_bpvs_needs() {
     let world = World::new(Topology::builder().servers(2).build().unwrap()).unwrap();
     let topology = &world.topology;
     let node = &topology.node;
-    load(&node.namespace, &firewall());
+    node.namespace.nft(&firewall()).unwrap();
     for policy in ["Cluster", "Local"] {
         let mut published = service(&world).spec(&format!("externalTrafficPolicy: {policy}"));
         if policy == "Local" {
@@ -120,7 +108,7 @@ fn the_documents_firewall_lets_through_what_bpvs_needs() {
             let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 servers(client, [node.at(TCP_PORT), node.at(UDP_PORT)], seen)
             }));
-            let rules = nft(&node.namespace, &["list", "ruleset"]);
+            let rules = node.namespace.nft("list ruleset").unwrap();
             assert_eq!(found.ok(), Some(vec![1, 2]), "{who}, policy {policy}; rules:\n{rules}");
             // What the node itself answers.
             let checks = node.at(32_000).into_iter().filter(|_| policy == "Local");
@@ -150,8 +138,8 @@ fn a_node_port_is_held_up_in_forward_and_not_in_input() {
             "table inet guard {{\n chain {chain} {{ type filter hook {chain} priority filter; tcp dport {port} drop; }}\n}}\n"
         )
     };
-    load(&node.namespace, &guard("input", TCP_PORT));
+    node.namespace.nft(&guard("input", TCP_PORT)).unwrap();
     assert_eq!(reached(), [true; 2]);
-    load(&node.namespace, &guard("forward", TCP_TARGET));
+    node.namespace.nft(&guard("forward", TCP_TARGET)).unwrap();
     assert_eq!(reached(), [false; 2]);
 }
