@@ -89,15 +89,20 @@ impl Servers {
         Ok(())
     }
 
-    /// Ends the listeners of one server; its open connections go on.
+    /// Ends the listeners of one server; its open connections go on. Their sockets are closed when it returns: what is sent
+    /// from then on is refused, and nothing waits in a socket that nobody reads.
     pub fn stop(&self, id: u16) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.retain(|(owner, task)| {
-            if *owner == id {
-                task.abort();
-            }
-            *owner != id
-        });
+        let (ended, others) = tasks.drain(..).partition(|(owner, _)| *owner == id);
+        *tasks = others;
+        let ended: Vec<(u16, JoinHandle<()>)> = ended;
+        for (_, task) in &ended {
+            task.abort();
+        }
+        // By looking, since a caller inside another runtime may not wait for a task. A task ends at its next turn.
+        while !ended.iter().all(|(_, task)| task.is_finished()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Connections accepted and datagrams answered by a server.
