@@ -13,8 +13,10 @@ use crate::{process, workspace};
 
 const PROGRAM: &str = "qemu-system-x86_64";
 const PACKAGE: &str = "qemu-system-x86";
-/// Where the unpacked one finds its libraries, its modules and its firmware.
-const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+/// Where the unpacked one finds its libraries, in either place as packages are older or newer than merged `/usr`, its modules,
+/// and its firmware.
+const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
+const MODULES: &str = "usr/lib/x86_64-linux-gnu/qemu";
 const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 
 /// A QEMU that can be started.
@@ -65,8 +67,8 @@ impl Emulator {
             command.arg(PROGRAM);
             return;
         };
-        let libraries = root.join(LIBRARIES);
-        command.env("QEMU_MODULE_DIR", libraries.join("qemu")).env("LD_LIBRARY_PATH", libraries);
+        let libraries = LIBRARIES.map(|folder| root.join(folder).display().to_string()).join(":");
+        command.env("QEMU_MODULE_DIR", root.join(MODULES)).env("LD_LIBRARY_PATH", libraries);
         command.arg(program(root));
         for folder in FIRMWARE {
             command.arg("-L").arg(root.join(folder));
