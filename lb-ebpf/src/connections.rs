@@ -96,6 +96,14 @@ impl Entry {
         }
     }
 
+    /// Notes that packets with this key go by the stack from now on: XDP lets them pass without asking for their route.
+    #[inline(always)]
+    pub fn leave_to_stack(&self) {
+        let state = self.state();
+        // Another CPU's packet moved the state meanwhile: the next packet tries again.
+        let _ = self.state_cell().replace(state.0, state.0 | ConnectionState::STACK);
+    }
+
     /// Notes a packet.
     #[inline(always)]
     pub fn touch(&self, now: u64) {

@@ -30,6 +30,18 @@ pub fn request(server: u32, bytes: u32) {
     }
 }
 
+/// Counts a packet from a client no more: whoever has it next will count it.
+#[inline(always)]
+pub fn request_elsewhere(server: u32, bytes: u32) {
+    if let Some(traffic) = DESTINATION_TRAFFIC.get_ptr_mut(server) {
+        // SAFETY: as in `request`.
+        unsafe {
+            (*traffic).in_packets -= 1;
+            (*traffic).in_bytes -= u64::from(bytes);
+        }
+    }
+}
+
 /// Counts a packet to a client.
 #[inline(always)]
 pub fn reply(server: u32, bytes: u32) {

@@ -13,6 +13,8 @@ use lb_common::{
     packet::Bytes,
 };
 
+use crate::direct;
+
 /// The packet of a tc program.
 #[derive(Clone, Copy)]
 pub struct Frame(*mut __sk_buff);
@@ -52,42 +54,14 @@ impl Frame {
     }
 }
 
-/// Reads behind this offset go through the helper: the verifier follows a pointer into a packet up to 64 KiB only.
-const MAX_DIRECT: u32 = 4096;
-
 impl Frame {
-    /// Reads where the packet lies in one piece, which its headers mostly do: a compare instead of a helper call.
-    ///
-    /// An odd number of bytes is left to the helper: one byte's compare takes a form that the verifier of Linux 6.18
-    /// learns nothing from.
     #[inline(always)]
     fn read_direct<const N: usize>(self, offset: u32) -> Option<[u8; N]> {
-        if !N.is_multiple_of(2) || offset > MAX_DIRECT {
-            return None;
-        }
         // SAFETY: the context is valid during the program.
         let (start, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
-        let start = start + offset as usize;
-        if start + N > end {
-            return None;
-        }
-        let mut bytes = [0; N];
-        let mut at = 0;
-        // SAFETY: the compare, which the verifier insists on, shows that N bytes of the packet are there. Fields of
-        // headers lie at multiples of their size, counted from the IP header, which the kernel aligns unless the machine
-        // loads words from anywhere (`NET_IP_ALIGN`); the verifier refuses the program where neither is so.
-        unsafe {
-            while at + 4 <= N {
-                let word = ((start + at) as *const u32).read();
-                bytes.as_mut_ptr().add(at).cast::<u32>().write_unaligned(word);
-                at += 4;
-            }
-            if at < N {
-                let half = ((start + at) as *const u16).read();
-                bytes.as_mut_ptr().add(at).cast::<u16>().write_unaligned(half);
-            }
-        }
-        Some(bytes)
+        let place = direct::place::<N>(start, end, offset)?;
+        // SAFETY: the place is of N bytes.
+        Some(unsafe { direct::read(place) })
     }
 }
 

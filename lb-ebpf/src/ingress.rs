@@ -2,24 +2,20 @@
 
 use lb_common::{
     address::Protocol,
-    connection,
     drops::Drop,
-    layout::{
-        ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT, ConnectionState, NETWORK_PODS, SETTING_EXPIRE_NODEST,
-        SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Service, Settings,
-    },
+    layout::ConnectionState,
     nat::{self, Rewrite},
     packet::{Kind, Packet},
     tcp::Direction,
 };
 
 use crate::{
+    admit,
     connections::{self, Entry},
-    count, create, fragments,
+    count, fragments,
     frame::Frame,
-    lookup,
     maps::Scratch,
-    masquerade, persistence, reply, respond,
+    masquerade, reply, respond,
     settings::{now, scratch, settings},
     translate::{ErrorRewrite, parse, parse_quoted, translate, translate_error},
     verdict::{self, NEXT},
@@ -37,19 +33,12 @@ pub fn run(frame: Frame) -> i32 {
     }
     match transport(frame, packet) {
         // Answered from here, where the stack is shallow.
-        UNREACHABLE => respond::unreachable(frame, packet),
-        RESET => respond::reset(frame, packet),
-        RACED => raced(frame, packet),
+        admit::REFUSED => refuse(frame, packet),
+        admit::STRAY => answer_stray(frame, packet),
+        admit::RACED => raced(frame, packet),
         verdict => verdict,
     }
 }
-
-/// [`transport`]: the packet is to be answered with ICMP port unreachable.
-const UNREACHABLE: i32 = -2;
-/// [`transport`]: the packet is to be answered with a TCP reset.
-const RESET: i32 = -3;
-/// [`transport`]: another CPU opened the packet's connection meanwhile.
-const RACED: i32 = -4;
 
 /// A TCP, UDP or SCTP packet.
 #[inline(never)]
@@ -76,34 +65,10 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
             other => other,
         };
     }
-    if must_reschedule(packet, protocol, &entry, state) {
+    if admit::must_reschedule(packet, protocol, &entry, state) {
         return unknown(frame, packet, 1);
     }
     known(frame, packet, protocol, &entry)
-}
-
-/// True if this packet begins a new connection although its key is in the table: the old one timed out, is over and a
-/// SYN comes again, or lost its server (a SYN, or any datagram; a live TCP stream keeps its removed server, unless
-/// `expire_nodest_conn` is on). A connection of a template is not over before it has timed out
-/// (`is_new_conn_expected`).
-#[inline(always)]
-fn must_reschedule(packet: &Packet, protocol: Protocol, entry: &Entry, state: ConnectionState) -> bool {
-    let Some(settings) = settings() else { return false };
-    let expire = settings.switches & SETTING_EXPIRE_NODEST != 0;
-    let opens = connection::opens(protocol, packet.signal);
-    if opens || expire {
-        let server = entry.value().server;
-        if !connections::is_available(server) {
-            return true;
-        }
-        if opens && entry.value().control == 0 && connection::is_over(protocol, state) {
-            return true;
-        }
-        if opens && expire && !matches!(protocol, Protocol::Udp) && connections::is_quiescent(server) {
-            return true;
-        }
-    }
-    entry.is_expired(packet.key.protocol, now())
 }
 
 /// A packet of a connection in the table.
@@ -136,19 +101,11 @@ fn raced(frame: Frame, packet: &Packet) -> i32 {
 /// again by its key, since the verifier would follow a pointer through every scheduler.
 #[inline(always)]
 fn unknown(frame: Frame, packet: &Packet, ends: u32) -> i32 {
-    let Some(Scratch { service, wanted, .. }) = scratch() else { return NEXT };
-    wanted.address = packet.key.destination;
-    wanted.port = packet.key.destination_port;
-    wanted.protocol = packet.key.protocol;
-    wanted.mark = frame.mark();
-    if lookup::copy(wanted, service) != 0 {
-        if service.access & ACCESS_SPLIT != 0
-            && !masquerade::is_in(NETWORK_PODS, &packet.key.source)
-            && lookup::copy_external(wanted, service) == 0
-        {
-            return verdict::drop(Drop::NoLocalDestination);
-        }
-        return new(frame, packet, ends);
+    if admit::find_service(packet, frame.mark()) != 0 {
+        return match admit::open(packet, ends) {
+            admit::OPENED => opened(frame, packet),
+            verdict => verdict,
+        };
     }
     if ends != 0 {
         connections::end(&packet.key);
@@ -156,85 +113,28 @@ fn unknown(frame: Frame, packet: &Packet, ends: u32) -> i32 {
     NEXT
 }
 
-/// A packet for a service, the one in the scratch space, that has no connection, or ends the one that it has (`ends`).
-#[inline(never)]
-fn new(frame: Frame, packet: &Packet, ends: u32) -> i32 {
-    let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
-    if matches!(packet.kind, Kind::LaterFragment) {
-        return verdict::drop(Drop::OrphanFragment);
-    }
-    let (Some(settings), Some(Scratch { service, request, opened, replaced, .. })) = (settings(), scratch()) else {
-        return NEXT;
-    };
-    request.ends = ends;
-    replaced.server = 0;
-    if service.access & ACCESS_SOURCES != 0 && !masquerade::is_in(service.id, &packet.key.source) {
-        return verdict::drop(Drop::SourceNotAllowed);
-    }
-    if !connection::opens(protocol, packet.signal) && !opens_sloppily(settings, protocol, packet.signal) {
-        return stray(packet, protocol, service, ends);
-    }
-    let chosen = create::choose(packet, service, request);
-    if request.ends != 0 {
-        // It is still counted while the server is chosen and gets its connection, as in IPVS, which lets it expire at once;
-        // it is gone also if nothing takes its place.
-        connections::replace(&packet.key, replaced);
-    }
-    let result = create::open(packet, service, &chosen, opened);
-    replaced.unbind();
-    match result {
-        create::OPENED => {
-            if opened.entry.control != 0 {
-                persistence::hold(&packet.key, opened.entry.service, opened.entry.control);
-            }
-            if opened.masqueraded != 0 && masquerade::begin() != masquerade::BEGUN {
-                connections::end(&packet.key);
-                return verdict::drop(Drop::NoSourcePort);
-            }
-            forward(frame, packet, &opened.rewrite, opened.hairpin)
-        }
-        create::NO_DESTINATION => refused(service),
-        create::EXISTS => RACED,
-        create::NO_SOURCE_PORT => verdict::drop(Drop::NoSourcePort),
-        _ => verdict::drop(Drop::TableFull),
-    }
+/// The packet that opened the connection in the scratch space.
+#[inline(always)]
+fn opened(frame: Frame, packet: &Packet) -> i32 {
+    let Some(Scratch { opened, .. }) = scratch() else { return NEXT };
+    forward(frame, packet, &opened.rewrite, opened.hairpin)
 }
 
-/// True if a packet that opens no connection is to be scheduled all the same.
+/// Refuses a packet for which there is no server.
 #[inline(always)]
-fn opens_sloppily(settings: &Settings, protocol: Protocol, signal: u8) -> bool {
-    let switch = match protocol {
-        Protocol::Tcp => SETTING_SLOPPY_TCP,
-        Protocol::Sctp => SETTING_SLOPPY_SCTP,
-        Protocol::Udp => return false,
-    };
-    settings.switches & switch != 0 && connection::opens_sloppily(protocol, signal)
-}
-
-/// A segment of a connection that is not in the table: as a host without that connection would answer.
-#[inline(always)]
-fn stray(packet: &Packet, protocol: Protocol, service: &Service, ends: u32) -> i32 {
-    if ends != 0 {
-        connections::end(&packet.key);
-    }
-    if service.access & ACCESS_SILENT != 0 && service.set_length == 0 {
-        return refused(service);
-    }
-    count::drop(Drop::NotSyn);
-    match protocol {
-        Protocol::Tcp => RESET,
-        _ => UNREACHABLE,
-    }
-}
-
-/// A packet for which there is no server.
-#[inline(always)]
-fn refused(service: &Service) -> i32 {
-    if service.access & ACCESS_SILENT != 0 {
-        return verdict::drop(Drop::NoLocalDestination);
-    }
+fn refuse(frame: Frame, packet: &Packet) -> i32 {
     count::drop(Drop::NoDestination);
-    UNREACHABLE
+    respond::unreachable(frame, packet)
+}
+
+/// Answers a segment of no connection.
+#[inline(always)]
+fn answer_stray(frame: Frame, packet: &Packet) -> i32 {
+    count::drop(Drop::NotSyn);
+    match Protocol::from_number(packet.key.protocol) {
+        Some(Protocol::Tcp) => respond::reset(frame, packet),
+        _ => respond::unreachable(frame, packet),
+    }
 }
 
 /// Writes the translation and lets the packet go on.

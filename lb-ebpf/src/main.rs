@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | tc ingress | `bpvs_ingress` | requests: finds or opens the connection, writes the real server's address |
 //! | tc egress | `bpvs_egress` | replies: writes the frontend's address, after netfilter and routing saw the server's |
+//! | XDP | `bpvs_uplink`, ... | both, of packets that leave the node again |
 //! | cgroup | `bpvs_connect4`, ... | sockets of the node's own processes: the server is chosen at connect or send |
 //! | none | `bpvs_sweep` | run by the agent: removes what has expired, recounts |
 //!
@@ -13,10 +14,12 @@
 #![feature(core_intrinsics, asm_experimental_arch)]
 #![allow(internal_features, reason = "atomics of this target exist as intrinsics only, see atomic.rs")]
 
+mod admit;
 mod atomic;
 mod connections;
 mod count;
 mod create;
+mod direct;
 mod egress;
 mod fragments;
 mod frame;
@@ -35,10 +38,11 @@ mod sockets;
 mod sweep;
 mod translate;
 mod verdict;
+mod xdp;
 
 use aya_ebpf::{
-    macros::{cgroup_sock, cgroup_sock_addr, classifier},
-    programs::{SockAddrContext, SockContext, TcContext},
+    macros::{cgroup_sock, cgroup_sock_addr, classifier, xdp},
+    programs::{SockAddrContext, SockContext, TcContext, XdpContext},
 };
 
 use crate::frame::Frame;
@@ -53,6 +57,19 @@ pub fn bpvs_ingress(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn bpvs_egress(ctx: TcContext) -> i32 {
     egress::run(Frame::new(&ctx))
+}
+
+/// Packets on an uplink, before the stack: those of services that leave the node again do so from here.
+#[xdp(frags)]
+pub fn bpvs_uplink(ctx: XdpContext) -> u32 {
+    xdp::run(&ctx) as u32
+}
+
+/// The same in generic mode. Linux copies a packet for a program that takes fragmented buffers there, and forgets how long
+/// its Ethernet header is (`skb_pp_cow_data`, seen on 6.18): tc programs then see the IP header first.
+#[xdp]
+pub fn bpvs_uplink_generic(ctx: XdpContext) -> u32 {
+    xdp::run(&ctx) as u32
 }
 
 /// Removes expired connections and recounts. Never attached: the agent runs it.

@@ -14,10 +14,11 @@ use lb_common::{
         LocalityChunk, LocalityKey, NetworkKey, Recount, Service, ServiceKey, ServicePrefix, Settings,
         SocketConnection, SocketFlow, SocketFlowKey, SweepResult, Traffic,
     },
+    nat::Rewrite,
     packet::Packet,
 };
 
-use crate::{create::Opened, lookup::Wanted, masquerade::Passing, schedule::Request};
+use crate::{create::Opened, lookup::Wanted, masquerade::Passing, schedule::Request, xdp::Hop};
 
 const MAPPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -30,7 +31,7 @@ const CONNECTION_ENTRIES: usize = 262_144;
 /// no part is written over before it has moved.
 pub const QUOTE_WORDS: usize = 32;
 
-/// Where tc programs keep what does not fit on their stack.
+/// Where tc and XDP programs keep what does not fit on their stack.
 pub struct Scratch {
     /// The packet.
     pub packet: Packet,
@@ -50,9 +51,13 @@ pub struct Scratch {
     pub passing: Passing,
     /// The connection that the one of the packet takes the place of.
     pub replaced: crate::connections::Replaced,
+    /// What a packet becomes that leaves from XDP.
+    pub onward: Rewrite,
+    /// Where it goes then.
+    pub hop: Hop,
 }
 
-/// One for each CPU: tc programs run with bottom halves off, so that none interrupts another.
+/// One for each CPU: tc and XDP programs run with bottom halves off, so that none interrupts another.
 #[btf_map(name = "scratch")]
 pub static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
 
@@ -122,6 +127,11 @@ pub static SOCKETS: HashMap<u64, SocketConnection, 65_536> = HashMap::new();
 /// Flows of their unconnected UDP sockets, two entries each, and one for each socket.
 #[btf_map(name = "socket_flows")]
 pub static SOCKET_FLOWS: HashMap<SocketFlowKey, SocketFlow, 65_536> = HashMap::new();
+
+/// Interfaces that XDP serves and sends on, by index: the index of the interface that their packets are routed as, which is
+/// their own, or that of the bond they are part of.
+#[btf_map(name = "uplinks")]
+pub static UPLINKS: HashMap<u32, u32, 1_024> = HashMap::new();
 
 /// What the agent tells every program.
 #[btf_map(name = "settings")]

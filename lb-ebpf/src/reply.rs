@@ -21,12 +21,18 @@ use crate::{
 #[inline(always)]
 pub fn run(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i32 {
     let rewrite = Rewrite::of(entry.value());
+    note(packet, protocol, entry);
+    translate(frame, packet, &rewrite)
+}
+
+/// Notes a reply: clock, state and counters of its connection.
+#[inline(always)]
+pub fn note(packet: &Packet, protocol: Protocol, entry: &Entry) {
     entry.touch(now());
     if !is_settled(packet, protocol, entry.state()) {
         advance(packet, protocol, entry);
     }
     count::reply(entry.value().server, packet.length);
-    translate(frame, packet, &rewrite)
 }
 
 /// True if the packet can change nothing about the connection, so that its request entry need not be looked up.

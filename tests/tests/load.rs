@@ -94,7 +94,7 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         _ => None,
     };
     let value = match map {
-        "scratch" => Some("packet quoted quote wanted service request opened passing replaced"),
+        "scratch" => Some("packet quoted quote wanted service request opened passing replaced onward hop"),
         "services" | "service_prefixes" => Some(
             "id version scheduler flags set_base set_length table_base table_length max_weight weight_step started \
              persistence_prefix access persistence_timeout",
@@ -116,7 +116,7 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         ),
         "sweep_recount" => Some("connections changes pad"),
         "sweep_result" => Some("entries expired orphans corrections recounts recount_asked"),
-        "scheduler_state" | "drops" | "lookups" | "networks" => None,
+        "scheduler_state" | "drops" | "lookups" | "networks" | "uplinks" => None,
         _ => bail!("map `{map}` is new: state its fields here"),
     };
     Ok((key, value))
@@ -155,6 +155,7 @@ fn bpftool_prints_named_fields_of_every_map() -> Result<()> {
     datapath.insert("locality_sets", LocalityKey::default(), LocalityChunk::default())?;
     datapath.insert("sockets", 1u64, SocketConnection::default())?;
     datapath.insert("socket_flows", SocketFlowKey::default(), SocketFlow::default())?;
+    datapath.insert("uplinks", 1u32, 1u32)?;
     let network = Frontend { scope: Scope::Prefix(8), ..Frontend::new([10, 0, 0, 0].into(), 80, Protocol::Tcp) };
     let service = DesiredService::new("of a network", Scheduler::RoundRobin, Vec::new());
     datapath

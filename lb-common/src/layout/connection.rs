@@ -141,6 +141,8 @@ impl ConnectionState {
     /// Entry that translates the client's address for the server's side: (client, real server) for requests as they leave
     /// the node, and with [`Self::REPLY`] (real server, node) for replies as they enter it.
     pub const PASSING: u32 = 1 << 17;
+    /// Packets with this key go by the stack: XDP found that they do not leave by an uplink.
+    pub const STACK: u32 = 1 << 18;
 
     /// The protocol's state number (`tcp::State`, `sctp::State`; 0 for UDP).
     #[inline(always)]

@@ -9,6 +9,7 @@
 //! | [`restored`] | what an earlier agent programmed, while its origin cannot be read |
 //! | [`sources`] | which sources there are |
 //! | [`node`] | interfaces and addresses that come and go |
+//! | [`uplinks`] | those of them that XDP serves |
 //! | [`watch`] | when to look at them |
 //! | [`config_file`] | whether the file of configuration is still the one that was read |
 //! | [`sweep`] | expired connections and wrong counts |
@@ -28,6 +29,7 @@ pub mod sources;
 pub mod start;
 pub mod sweep;
 pub mod sync;
+pub mod uplinks;
 pub mod watch;
 
 use std::net::SocketAddr;
@@ -41,6 +43,7 @@ use lb_common::timeouts::Timeouts;
 
 pub use self::config_file::ConfigFile;
 use self::sources::Prepared;
+use crate::kernel::bpf::XdpMode;
 use crate::kernel::interfaces::Selection;
 use crate::kernel::object::Loaded;
 use crate::kernel::pins::Pins;
@@ -80,6 +83,10 @@ pub struct Config {
     pub selection: Selection,
     /// How.
     pub tc: TcHook,
+    /// How uplinks are served before the stack; none: not at all.
+    pub xdp: Option<XdpMode>,
+    /// Patterns of the names of uplinks; none: interfaces with a default route.
+    pub uplinks: Vec<String>,
     /// Whether sockets of this node are balanced when they connect.
     pub sockets: bool,
     /// Cgroup of those sockets; none: where cgroup2 is mounted.

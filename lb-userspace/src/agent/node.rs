@@ -11,7 +11,9 @@ use lb_common::timeouts::Timeouts;
 use tracing::{info, warn};
 
 use super::once::Once;
+use super::uplinks::Uplinks;
 use super::{Config, TimeoutChange};
+use crate::kernel::attach;
 use crate::kernel::attach::tc::{self, Mode, Report};
 use crate::kernel::interfaces::{self, Interface, Selection};
 use crate::kernel::namespace;
@@ -38,6 +40,7 @@ pub struct Node {
     written: Option<Settings>,
     addresses: Vec<IpAddr>,
     attached: Vec<Interface>,
+    uplinks: Uplinks,
     errors: Once,
 }
 
@@ -68,6 +71,7 @@ impl Node {
             written: None,
             addresses: Vec::new(),
             attached: Vec::new(),
+            uplinks: Uplinks::new(config.xdp, config.uplinks.clone()),
             errors: Once::default(),
         })
     }
@@ -122,6 +126,7 @@ impl Node {
         let mut report = self.attach_to(&wanted).await?;
         tc::release_filters(self.mode, &all, &wanted, &mut report);
         self.tell(wanted, report);
+        self.serve_uplinks(&all).await?;
         if self.attached.is_empty() {
             warn!("no interface to attach to: only local sockets are balanced until one comes");
         }
@@ -134,7 +139,7 @@ impl Node {
         let wanted = self.selection.select(&all);
         let report = self.attach_to(&wanted).await?;
         self.tell(wanted, report);
-        Ok(())
+        self.serve_uplinks(&all).await
     }
 
     /// All interfaces. Before Linux 6.9 a list may lack one that is there, if others go while it is read: it is asked
@@ -166,7 +171,14 @@ impl Node {
         Ok(cookies.len())
     }
 
+    /// XDP on the uplinks among all interfaces.
+    async fn serve_uplinks(&mut self, all: &[Interface]) -> Result<()> {
+        let routes = interfaces::default_routes(&self.netlink).await?;
+        self.uplinks.serve(&mut self.ebpf, &self.pins, all, &routes)
+    }
+
     async fn attach_to(&mut self, wanted: &[Interface]) -> Result<Report> {
+        attach::follow_renames(&self.pins, wanted)?;
         tc::sync(&mut self.ebpf, &self.pins, self.mode, &self.netlink, wanted).await
     }
 
@@ -202,9 +214,9 @@ fn has_name(index: u32) -> bool {
 
 /// True if an interface that has a pinned link is there and not in the list.
 fn lacks_any(all: &[Interface], pinned: &[LinkName], is_there: impl Fn(u32) -> bool) -> bool {
-    pinned.iter().any(|name| match name {
-        LinkName::Interface { index, .. } => !all.iter().any(|one| one.index == *index) && is_there(*index),
-        LinkName::Cgroup { .. } => false,
+    pinned.iter().any(|name| match name.interface() {
+        Some((index, _)) => !all.iter().any(|one| one.index == index) && is_there(index),
+        None => false,
     })
 }
 
@@ -226,7 +238,7 @@ mod tests {
     #[test]
     fn a_list_without_an_interface_that_is_there_is_not_believed() {
         let interface =
-            |index: u32| Interface { index, name: format!("v{index}"), loopback: false, bridge: false, ethernet: true };
+            |index: u32| Interface { index, name: format!("v{index}"), ethernet: true, ..Interface::default() };
         let pinned = [
             LinkName::Interface { index: 2, name: "v2".into(), direction: Direction::Ingress },
             LinkName::Interface { index: 3, name: "v3".into(), direction: Direction::Egress },

@@ -54,7 +54,8 @@ pub fn adjust_oom_score(config: &Config) {
 
 /// Step 3: maps and programs.
 pub fn load(config: &Config) -> Result<Loaded> {
-    let loaded = object::load(&config.pins, &config.sizes, config.sockets)?;
+    let wanted = object::Wanted { sockets: config.sockets, uplinks: config.xdp };
+    let loaded = object::load(&config.pins, &config.sizes, wanted)?;
     match loaded.adopted {
         0 => info!("maps made under {}", config.pins.root().display()),
         count => info!("{count} maps adopted from {}", config.pins.root().display()),

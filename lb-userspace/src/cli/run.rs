@@ -14,6 +14,7 @@ use super::kube_proxy::KubeProxyArgs;
 use super::values::{duration, pattern, scheduler, timeout};
 use super::{Output, PinArgs};
 use crate::agent::{self, Config, TcHook, TimeoutChange};
+use crate::kernel::bpf::XdpMode;
 use crate::kernel::{interfaces::Selection, pins::Pins, probe, sizes::Sizes};
 use crate::source::rules::RulesFile;
 
@@ -40,6 +41,13 @@ pub struct RunArgs {
     /// How to attach to interfaces
     #[arg(long, value_enum, default_value_t = TcArg::Auto)]
     tc: TcArg,
+    /// Where packets of uplinks are served that leave the node again: in the driver, or in the stack like all others. What
+    /// leaves from there does not pass netfilter
+    #[arg(long, value_enum, default_value_t = XdpArg::Off)]
+    xdp: XdpArg,
+    /// Uplinks, as comma-separated patterns [default: interfaces with a default route]
+    #[arg(long, value_name = "GLOB,...", value_delimiter = ',', value_parser = pattern, requires = "xdp")]
+    uplinks: Vec<String>,
     #[command(flatten)]
     sockets: SocketArgs,
     /// How often expired connections are removed
@@ -153,6 +161,26 @@ enum TcArg {
     Clsact,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum XdpArg {
+    /// Nowhere
+    Off,
+    /// By XDP in drivers that have it, else at tc
+    Native,
+    /// By generic XDP, which every interface has: for tests, and where tc is slower
+    Generic,
+}
+
+impl XdpArg {
+    const fn mode(self) -> Option<XdpMode> {
+        match self {
+            Self::Off => None,
+            Self::Native => Some(XdpMode::Native),
+            Self::Generic => Some(XdpMode::Generic),
+        }
+    }
+}
+
 /// `bpvs run`.
 pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
     if args.kube_proxy.init_only {
@@ -228,6 +256,8 @@ fn config(args: RunArgs) -> Result<Config> {
             TcArg::Tcx => TcHook::Tcx,
             TcArg::Clsact => TcHook::Clsact,
         },
+        xdp: args.xdp.mode(),
+        uplinks: args.uplinks,
         sockets: args.sockets.socket_lb == SocketArg::HostOnly,
         cgroup: args.sockets.cgroup,
         sweep_interval: args.sweep_interval,

@@ -1,4 +1,5 @@
-//! The few `bpf(2)` commands that aya does not offer: reading a pinned link and replacing the program in it.
+//! The few `bpf(2)` commands that aya does not offer: reading a pinned link, replacing the program in it, and a link that is
+//! made or not made (aya's XDP falls back to a call that replaces whatever is there).
 //!
 //! All `unsafe` of the `bpf(2)` boundary is in [`call`].
 
@@ -11,9 +12,11 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 use nix::libc;
 
+const OBJ_PIN: libc::c_int = 6;
 const OBJ_GET: libc::c_int = 7;
 const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const PROG_QUERY: libc::c_int = 16;
+const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
 
@@ -23,6 +26,8 @@ pub const TCX_INGRESS: u32 = 46;
 pub const TCX_EGRESS: u32 = 47;
 /// `BPF_LINK_TYPE_CGROUP`.
 pub const LINK_CGROUP: u32 = 3;
+/// `BPF_LINK_TYPE_XDP`.
+pub const LINK_XDP: u32 = 6;
 /// `BPF_LINK_TYPE_TCX`.
 pub const LINK_TCX: u32 = 11;
 
@@ -48,7 +53,7 @@ impl Kind {
     }
 }
 
-/// The head of the kernel's `struct bpf_link_info`, with the two variants that bpvs has.
+/// The head of the kernel's `struct bpf_link_info`, with the three variants that bpvs has.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 struct RawLinkInfo {
@@ -56,7 +61,7 @@ struct RawLinkInfo {
     id: u32,
     program: u32,
     pad: u32,
-    /// tcx: interface index; cgroup: low half of the cgroup id.
+    /// tcx, XDP: interface index; cgroup: low half of the cgroup id.
     target_low: u32,
     /// tcx: attach type; cgroup: high half of the cgroup id.
     target_high: u32,
@@ -90,6 +95,11 @@ pub enum LinkTarget {
     Cgroup {
         /// Cgroup id; 0 once the cgroup is gone.
         id: u64,
+    },
+    /// XDP of an interface; index 0 once the interface is gone.
+    Xdp {
+        /// Interface index.
+        interface: u32,
     },
     /// A kind of link that bpvs does not make.
     Other(u32),
@@ -156,6 +166,7 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     call(OBJ_GET_INFO_BY_FD, &mut attributes)?;
     let target = match info.link_type {
         LINK_TCX => LinkTarget::Tcx { interface: info.target_low, attach_type: info.target_high },
+        LINK_XDP => LinkTarget::Xdp { interface: info.target_low },
         LINK_CGROUP => {
             let id: u64 = bytemuck::cast([info.target_low, info.target_high]);
             LinkTarget::Cgroup { id }
@@ -163,6 +174,44 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
         other => LinkTarget::Other(other),
     };
     Ok(LinkInfo { id: info.id, program: info.program, target })
+}
+
+/// Attaches a program to XDP of an interface, in one of the modes; never in the place of another program.
+///
+/// # Errors
+/// `EBUSY` or `EEXIST` where there is a program already, `EOPNOTSUPP` of a driver without native XDP, `EINVAL` or another of a
+/// driver that cannot have it as the interface is set up.
+pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode) -> io::Result<OwnedFd> {
+    /// `BPF_XDP`.
+    const ATTACH_TYPE: u32 = 37;
+    let mut attributes = [program.as_raw_fd() as u32, interface, ATTACH_TYPE, mode as u32, 0, 0, 0, 0];
+    let fd = call(LINK_CREATE, &mut attributes)? as RawFd;
+    // SAFETY: the kernel just returned this descriptor to us, and nothing else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Where an XDP program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum XdpMode {
+    /// In the stack, once there is a socket buffer: `XDP_FLAGS_SKB_MODE`.
+    Generic = 1 << 1,
+    /// In the driver: `XDP_FLAGS_DRV_MODE`.
+    Native = 1 << 2,
+}
+
+/// Pins a link.
+pub fn pin(link: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    struct Attributes {
+        path: u64,
+        fd: u32,
+        flags: u32,
+    }
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    let mut attributes = Attributes { path: name.as_ptr() as u64, fd: link.as_raw_fd() as u32, flags: 0 };
+    call(OBJ_PIN, &mut attributes).map(drop)
 }
 
 /// Puts another program into a link, atomically: each packet sees the old one or the new one.

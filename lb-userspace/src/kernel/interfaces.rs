@@ -7,11 +7,15 @@ use anyhow::{Context, Result};
 use futures::TryStreamExt;
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
-use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
+use rtnetlink::packet_route::link::{
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, XdpAttached,
+};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 
+use super::bpf::XdpMode;
+
 /// A network interface.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Interface {
     /// Index in this network namespace.
     pub index: u32,
@@ -23,6 +27,21 @@ pub struct Interface {
     pub bridge: bool,
     /// Its packets begin with an Ethernet header, as the programs read them. Tunnels (tun, WireGuard, ipip) have none.
     pub ethernet: bool,
+    /// One end of a veth pair, whose other end must take what this one sends.
+    pub veth: bool,
+    /// Index of the bridge or bond that it is part of.
+    pub controller: Option<u32>,
+    /// The XDP program on it.
+    pub xdp: Option<AttachedXdp>,
+}
+
+/// An XDP program on an interface, whoever put it there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AttachedXdp {
+    /// Program id; 0 if there are several, or the kernel does not say.
+    pub program: u32,
+    /// Where it runs; `None` in the network card, or in several places.
+    pub mode: Option<XdpMode>,
 }
 
 /// An address that others can reach.
@@ -56,19 +75,41 @@ pub async fn interfaces(netlink: &rtnetlink::Handle) -> Result<Vec<Interface>> {
 
 fn interface(message: &LinkMessage) -> Option<Interface> {
     let mut name = None;
-    let mut bridge = false;
+    let mut interface = Interface {
+        index: message.header.index,
+        loopback: message.header.flags.contains(LinkFlags::Loopback),
+        ethernet: matches!(message.header.link_layer_type, LinkLayerType::Ether | LinkLayerType::Loopback),
+        ..Interface::default()
+    };
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(value) => name = Some(value.clone()),
+            LinkAttribute::Controller(index) => interface.controller = Some(*index),
+            LinkAttribute::Xdp(xdp) => interface.xdp = attached_xdp(xdp),
             LinkAttribute::LinkInfo(infos) => {
-                bridge = infos.iter().any(|info| matches!(info, LinkInfo::Kind(InfoKind::Bridge)));
+                let is = |kind: &InfoKind| infos.iter().any(|info| matches!(info, LinkInfo::Kind(one) if one == kind));
+                interface.bridge = is(&InfoKind::Bridge);
+                interface.veth = is(&InfoKind::Veth);
             }
             _ => {}
         }
     }
-    let loopback = message.header.flags.contains(LinkFlags::Loopback);
-    let ethernet = matches!(message.header.link_layer_type, LinkLayerType::Ether | LinkLayerType::Loopback);
-    Some(Interface { index: message.header.index, name: name?, loopback, bridge, ethernet })
+    Some(Interface { name: name?, ..interface })
+}
+
+fn attached_xdp(attributes: &[LinkXdp]) -> Option<AttachedXdp> {
+    let (mut found, mut program) = (None, 0);
+    for attribute in attributes {
+        match attribute {
+            LinkXdp::Attached(XdpAttached::None) => return None,
+            LinkXdp::Attached(XdpAttached::Driver) => found = Some(Some(XdpMode::Native)),
+            LinkXdp::Attached(XdpAttached::SocketBuffer) => found = Some(Some(XdpMode::Generic)),
+            LinkXdp::Attached(_) => found = Some(None),
+            LinkXdp::ProgId(id) => program = *id,
+            _ => {}
+        }
+    }
+    found.map(|mode| AttachedXdp { program, mode })
 }
 
 /// All addresses of global scope that are in use.
@@ -205,6 +246,7 @@ mod tests {
             loopback: name == "lo",
             bridge: name.starts_with("br"),
             ethernet: !name.starts_with("tun"),
+            ..Interface::default()
         }
     }
 

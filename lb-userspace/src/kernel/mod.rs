@@ -4,6 +4,7 @@
 pub mod attach;
 pub mod bpf;
 pub mod cleanup;
+pub mod features;
 pub mod interfaces;
 pub mod lock;
 pub mod namespace;

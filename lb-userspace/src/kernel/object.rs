@@ -9,7 +9,8 @@ use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfLoader};
 use lb_common::layout::VERSION;
 
-use super::bpf::{self, Kind};
+use super::attach::xdp;
+use super::bpf::{self, Kind, XdpMode};
 use super::pins::Pins;
 use super::sizes::Sizes;
 
@@ -18,6 +19,15 @@ pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("BPVS_BPF_OBJECT"));
 
 /// The tc programs and the one that sweeps.
 pub const CLASSIFIERS: [&str; 3] = ["bpvs_ingress", "bpvs_egress", "bpvs_sweep"];
+
+/// Which programs are loaded besides the classifiers: what is not wanted is not verified, which takes its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// Those of the cgroup.
+    pub sockets: bool,
+    /// XDP's for this mode.
+    pub uplinks: Option<XdpMode>,
+}
 
 /// The programs of the cgroup, where sockets of this node are balanced.
 pub const SOCKET_PROGRAMS: [&str; 9] = [
@@ -79,11 +89,11 @@ pub struct Loaded {
 /// # Errors
 ///
 /// Says which pin is in the way and why. Nothing that was there before is changed then, and nothing new stays.
-pub fn load(pins: &Pins, sizes: &Sizes, socket_programs: bool) -> Result<Loaded> {
+pub fn load(pins: &Pins, sizes: &Sizes, wanted: Wanted) -> Result<Loaded> {
     let mut expected = expected_maps(sizes)?;
     let present = inspect(pins, &mut expected)?;
     pins.create()?;
-    let result = load_into(pins, &expected, socket_programs);
+    let result = load_into(pins, &expected, wanted);
     if result.is_err() {
         // What this attempt has made holds nothing yet; without it the next attempt starts clean.
         for name in expected.keys().filter(|name| !present.contains(name)) {
@@ -97,7 +107,7 @@ pub fn load(pins: &Pins, sizes: &Sizes, socket_programs: bool) -> Result<Loaded>
     })
 }
 
-fn load_into(pins: &Pins, expected: &BTreeMap<String, Shape>, socket_programs: bool) -> Result<Ebpf> {
+fn load_into(pins: &Pins, expected: &BTreeMap<String, Shape>, wanted: Wanted) -> Result<Ebpf> {
     let mut loader = EbpfLoader::new();
     for (name, shape) in expected {
         loader.map_max_entries(name, shape.entries);
@@ -106,8 +116,9 @@ fn load_into(pins: &Pins, expected: &BTreeMap<String, Shape>, socket_programs: b
     let mut ebpf = loader.load(OBJECT).map_err(|error| {
         anyhow::Error::from(error).context("cannot create the BPF maps; smaller --max-... settings need less memory")
     })?;
-    let socket: &[&str] = if socket_programs { &SOCKET_PROGRAMS } else { &[] };
-    for name in CLASSIFIERS.iter().chain(socket) {
+    let sockets: &[&str] = if wanted.sockets { &SOCKET_PROGRAMS } else { &[] };
+    let uplinks = wanted.uplinks.map(xdp::program);
+    for name in CLASSIFIERS.iter().chain(sockets).chain(&uplinks) {
         load_program(&mut ebpf, name)?;
     }
     Ok(ebpf)
@@ -117,6 +128,7 @@ fn load_program(ebpf: &mut Ebpf, name: &str) -> Result<()> {
     let program = ebpf.program_mut(name).with_context(|| format!("the BPF object has no program `{name}`"))?;
     let result = match program {
         Program::SchedClassifier(program) => program.load(),
+        Program::Xdp(program) => program.load(),
         Program::CgroupSockAddr(program) => program.load(),
         Program::CgroupSock(program) => program.load(),
         other => {

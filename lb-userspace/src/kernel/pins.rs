@@ -27,6 +27,13 @@ pub enum LinkName {
         /// Which of its two hooks.
         direction: Direction,
     },
+    /// The XDP program on an uplink: `<index>-<name>-xdp`.
+    Uplink {
+        /// Interface index when it was attached.
+        index: u32,
+        /// Interface name at that time.
+        name: String,
+    },
     /// A program on the cgroup: `cgroup-<program>`.
     Cgroup {
         /// The program's name.
@@ -41,6 +48,7 @@ impl LinkName {
             Self::Interface { index, name, direction } => {
                 format!("{index}-{}-{}", name.replace('.', ":"), direction.name())
             }
+            Self::Uplink { index, name } => format!("{index}-{}-{XDP}", name.replace('.', ":")),
             Self::Cgroup { program } => format!("cgroup-{program}"),
         }
     }
@@ -51,11 +59,35 @@ impl LinkName {
             return Some(Self::Cgroup { program: format!("bpvs_{program}") });
         }
         let (index, rest) = file_name.split_once('-')?;
-        let (name, direction) = rest.rsplit_once('-')?;
-        let direction = Direction::ALL.into_iter().find(|known| known.name() == direction)?;
-        Some(Self::Interface { index: index.parse().ok()?, name: name.replace(':', "."), direction })
+        let (name, hook) = rest.rsplit_once('-')?;
+        let (index, name) = (index.parse().ok()?, name.replace(':', "."));
+        if hook == XDP {
+            return Some(Self::Uplink { index, name });
+        }
+        let direction = Direction::ALL.into_iter().find(|known| known.name() == hook)?;
+        Some(Self::Interface { index, name, direction })
+    }
+
+    /// Index and name of the interface that the link is on, if it is on one.
+    pub fn interface(&self) -> Option<(u32, &str)> {
+        match self {
+            Self::Interface { index, name, .. } | Self::Uplink { index, name } => Some((*index, name)),
+            Self::Cgroup { .. } => None,
+        }
+    }
+
+    /// The same link after its interface was renamed.
+    pub fn renamed(&self, to: &str) -> Self {
+        let mut renamed = self.clone();
+        if let Self::Interface { name, .. } | Self::Uplink { name, .. } = &mut renamed {
+            to.clone_into(name);
+        }
+        renamed
     }
 }
+
+/// The hook's name in pins.
+const XDP: &str = "xdp";
 
 impl Pins {
     /// Pins under a directory, which need not exist.
@@ -133,6 +165,9 @@ mod tests {
                 assert!(!link.file_name().contains('.'));
                 assert_eq!(LinkName::parse(&link.file_name()), Some(link));
             }
+            let link = LinkName::Uplink { index: 7, name: name.into() };
+            assert!(!link.file_name().contains('.'));
+            assert_eq!(LinkName::parse(&link.file_name()), Some(link));
         }
         let link = LinkName::Cgroup { program: "bpvs_connect4".into() };
         assert_eq!(LinkName::parse(&link.file_name()), Some(link));

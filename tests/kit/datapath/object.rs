@@ -88,6 +88,7 @@ pub fn load_programs(object: &mut Ebpf, wanted: impl Fn(&str) -> bool) -> Result
     for (name, program) in object.programs_mut().filter(|(name, _)| wanted(name)) {
         let loaded = match program {
             Program::SchedClassifier(program) => program.load(),
+            Program::Xdp(program) => program.load(),
             Program::CgroupSockAddr(program) => program.load(),
             Program::CgroupSock(program) => program.load(),
             other => bail!("program {name} is of type {:?}, which this kit does not load: add it", other.prog_type()),

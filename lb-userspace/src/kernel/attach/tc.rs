@@ -51,7 +51,6 @@ pub async fn sync(
     wanted: &[Interface],
 ) -> Result<Report> {
     let mut report = Report::default();
-    tcx::follow_renames(pins, wanted)?;
     for interface in wanted {
         for direction in Direction::ALL {
             let program = program_mut(ebpf, direction)?;

@@ -90,18 +90,3 @@ fn is_at(info: &bpf::LinkInfo, index: u32, direction: Direction) -> bool {
     info.target == LinkTarget::Tcx { interface: index, attach_type: hook(direction) }
         && bpf::tcx_links(index, hook(direction)).is_ok_and(|links| links.contains(&info.id))
 }
-
-/// Gives the pins of renamed interfaces their new names.
-pub fn follow_renames(pins: &Pins, interfaces: &[Interface]) -> Result<()> {
-    for old in pins.link_names().context("cannot read the pinned links")? {
-        let LinkName::Interface { index, name, direction } = &old else { continue };
-        let Some(interface) = interfaces.iter().find(|interface| interface.index == *index) else { continue };
-        if interface.name != *name {
-            let new = LinkName::Interface { index: *index, name: interface.name.clone(), direction: *direction };
-            let (from, to) = (pins.link(&old), pins.link(&new));
-            std::fs::rename(&from, &to)
-                .with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))?;
-        }
-    }
-    Ok(())
-}

@@ -1,0 +1,105 @@
+//! A packet as the driver received it: [`Bytes`] and [`Editor`] over its memory. No socket buffer, no offload: what is
+//! written is what is sent.
+
+use core::mem::MaybeUninit;
+
+use aya_ebpf::{bindings::xdp_md, helpers::generated::bpf_xdp_load_bytes, programs::XdpContext};
+use lb_common::{
+    nat::{Editor, Field, Refused, Sum, checksum::Difference},
+    packet::Bytes,
+};
+
+use crate::direct;
+
+/// The packet of an XDP program.
+#[derive(Clone, Copy)]
+pub struct Frame(*mut xdp_md);
+
+impl Frame {
+    /// The packet of the program that this context belongs to.
+    #[inline(always)]
+    pub fn new(ctx: &XdpContext) -> Self {
+        Self(ctx.ctx)
+    }
+
+    /// The kernel's handle of the packet, for helpers.
+    #[inline(always)]
+    pub fn context(self) -> *mut xdp_md {
+        self.0
+    }
+
+    /// Index of the interface that the packet arrived on.
+    #[inline(always)]
+    pub fn interface(self) -> u32 {
+        // SAFETY: the context is valid during the program.
+        unsafe { (*self.0).ingress_ifindex }
+    }
+
+    #[inline(always)]
+    fn place<const N: usize>(self, offset: u32) -> Option<usize> {
+        // SAFETY: the context is valid during the program.
+        let (start, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
+        direct::place::<N>(start, end, offset)
+    }
+}
+
+impl Bytes for Frame {
+    #[inline(always)]
+    fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
+        match self.place::<N>(offset) {
+            // SAFETY: the place is of N bytes.
+            Some(place) => Some(unsafe { direct::read(place) }),
+            None => self.read_seldom(offset),
+        }
+    }
+
+    #[inline(always)]
+    fn read_seldom<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
+        let mut bytes = MaybeUninit::<[u8; N]>::uninit();
+        // SAFETY: the helper writes at most N bytes to `bytes`, and checks the packet's bounds itself.
+        let result = unsafe { bpf_xdp_load_bytes(self.0, offset, bytes.as_mut_ptr().cast(), N as u32) };
+        if result != 0 {
+            return None;
+        }
+        // SAFETY: a helper that succeeds has written all N bytes, and every byte is a `u8`.
+        Some(unsafe { bytes.assume_init() })
+    }
+}
+
+impl Editor for Frame {
+    #[inline(always)]
+    fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N], _sum: Sum) -> Result<(), Refused> {
+        let place = self.place::<N>(offset).ok_or(Refused)?;
+        // SAFETY: the place is of N bytes.
+        unsafe { direct::write(place, &bytes) };
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn fix_network(&mut self, offset: u32, difference: Difference) -> Result<(), Refused> {
+        let place = self.place::<2>(offset).ok_or(Refused)?;
+        // SAFETY: the place is of two bytes.
+        unsafe {
+            let old = u16::from_ne_bytes(direct::read(place));
+            direct::write(place, &difference.update(old).to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn fix_transport(&mut self, offset: u32, difference: Difference, field: Field) -> Result<(), Refused> {
+        let place = self.place::<2>(offset).ok_or(Refused)?;
+        // SAFETY: the place is of two bytes.
+        let old = u16::from_ne_bytes(unsafe { direct::read(place) });
+        if field.zero_means_none && old == 0 {
+            return Ok(());
+        }
+        let new = match difference.update(old) {
+            0 if field.zero_means_none => 0xffff,
+            new => new,
+        };
+        // SAFETY: as above.
+        unsafe { direct::write(place, &new.to_ne_bytes()) };
+        Ok(())
+    }
+}
