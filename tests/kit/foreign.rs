@@ -20,11 +20,15 @@ const PROG_LOAD: libc::c_int = 5;
 const OBJ_PIN: libc::c_int = 6;
 const LINK_CREATE: libc::c_int = 28;
 const SCHED_CLS: u32 = 3;
+const XDP: u32 = 6;
 const CGROUP_SOCK_ADDR: u32 = 18;
 /// `BPF_CGROUP_INET4_CONNECT`.
 const CONNECT4: u32 = 10;
 /// `BPF_TCX_INGRESS`.
 const TCX_INGRESS: u32 = 46;
+
+/// `BPF_XDP`.
+const XDP_HOOK: u32 = 37;
 
 /// `struct bpf_insn`: `r0 = number`, then `exit`.
 fn instructions(number: i32) -> [u64; 2] {
@@ -114,7 +118,12 @@ pub fn on_tcx_with(interface: u32, code: &[u64]) -> Result<OwnedFd> {
     link(load(SCHED_CLS, TCX_INGRESS, code)?.as_fd(), interface, TCX_INGRESS)
 }
 
-/// A pinned tc program, for `tc filter add ... bpf object-pinned`.
+/// Attaches a program to XDP of an interface of the caller's namespace, in the driver, which lets every packet go up.
+pub fn on_xdp(interface: u32) -> Result<OwnedFd> {
+    link(load(XDP, XDP_HOOK, &instructions(2))?.as_fd(), interface, XDP_HOOK)
+}
+
+/// A pinned program: of tc, for `tc filter add ... bpf object-pinned`, or of XDP.
 #[derive(Debug)]
 pub struct Pinned {
     path: PathBuf,
@@ -129,7 +138,15 @@ impl Pinned {
 
     /// [`Self::classifier`] with a program of other instructions (`struct bpf_insn`).
     pub fn classifier_with(path: PathBuf, code: &[u64]) -> Result<Self> {
-        let program = load(SCHED_CLS, 0, code)?;
+        Self::pin(path, &load(SCHED_CLS, 0, code)?)
+    }
+
+    /// An XDP program that lets every packet go up, for `ip link set ... xdp pinned`.
+    pub fn xdp(path: PathBuf) -> Result<Self> {
+        Self::pin(path, &load(XDP, 0, &instructions(2))?)
+    }
+
+    fn pin(path: PathBuf, program: &OwnedFd) -> Result<Self> {
         let text = CString::new(path.as_os_str().as_bytes())?;
         let attributes = Pin { path: text.as_ptr() as u64, object: program.as_raw_fd() as u32, flags: 0 };
         let undone = path.clone();

@@ -167,6 +167,14 @@ impl Topology {
         Ok(pod)
     }
 
+    /// Lets all ends take frames that XDP sends them: of a veth only those do that have GRO, or XDP of their own.
+    pub fn take_frames(&self) -> Result<()> {
+        self.ends().try_for_each(|host| {
+            let mut ethtool = Command::new("ethtool");
+            host.namespace.run(ethtool.args(["-K", "eth0", "gro", "on"])).map(drop)
+        })
+    }
+
     /// Names of the node's interfaces other than loopback.
     pub fn node_interfaces(&self) -> Vec<String> {
         self.ends().map(|host| host.node_interface.clone()).collect()

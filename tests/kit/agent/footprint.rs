@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use aya::programs::{SchedClassifier, TcAttachType};
+use aya::programs::{SchedClassifier, TcAttachType, loaded_programs};
 use serde_json::Value;
 
 use crate::namespace::{self, Namespace};
@@ -97,12 +97,20 @@ pub fn check_clean(pin_path: &Path, namespace: &Namespace, before: &Footprint) -
     }
 }
 
-/// Our programs on the interfaces of a namespace: `up0 tcx ingress bpvs_x`.
+/// Our programs on the interfaces of a namespace: `up0 tcx ingress bpvs_x`, `up0 xdp bpvs_uplink`.
 pub fn attached(namespace: &Namespace) -> Result<Vec<String>> {
     namespace.enter(|| {
         let links: Vec<Value> = json(Command::new("ip").args(["-j", "link", "show"]))?;
         let names: Vec<_> = links.iter().filter_map(|link| link["ifname"].as_str()).collect();
         let mut found = Vec::new();
+        for link in &links {
+            let Some(id) = link["xdp"]["prog"]["id"].as_u64() else { continue };
+            let program = loaded_programs().filter_map(Result::ok).find(|program| u64::from(program.id()) == id);
+            let name = program.and_then(|program| program.name_as_str().map(str::to_owned)).unwrap_or_default();
+            if name.starts_with(PROGRAMS) {
+                found.push(format!("{} xdp {name}", link["ifname"].as_str().unwrap_or_default()));
+            }
+        }
         for name in names {
             for (direction, hook) in [("ingress", TcAttachType::Ingress), ("egress", TcAttachType::Egress)] {
                 // An older kernel has no TCX, and bpftool may be older than TCX: ask directly.

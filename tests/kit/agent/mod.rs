@@ -201,6 +201,11 @@ impl<'a> Agent<'a> {
         }
     }
 
+    /// Has other arguments when it is started next.
+    pub fn set_arguments(&mut self, arguments: impl IntoIterator<Item: Into<OsString>>) {
+        self.arguments = arguments.into_iter().map(Into::into).collect();
+    }
+
     /// Process id while it runs.
     pub fn process(&self) -> Option<u32> {
         self.child().as_ref().map(Child::id)

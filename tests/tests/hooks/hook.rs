@@ -1,7 +1,6 @@
 //! A world whose packets go by one hook, and the proof that they did.
 
 use std::net::SocketAddr;
-use std::process::Command;
 
 use bpvs_tests::agent::Agent;
 use bpvs_tests::exposition;
@@ -36,10 +35,7 @@ impl Hook {
     pub(crate) fn world(self) -> World {
         let world = World::new(Topology::builder().servers(SERVERS).build().unwrap()).unwrap();
         if self == Self::XdpNative {
-            for host in world.topology.ends() {
-                let mut ethtool = Command::new("ethtool");
-                host.namespace.run(ethtool.args(["-K", "eth0", "gro", "on"])).unwrap();
-            }
+            world.topology.take_frames().unwrap();
         }
         // What goes by the stack passes here; what XDP sends does not.
         world.topology.node.namespace.nft(COUNTERS).unwrap();

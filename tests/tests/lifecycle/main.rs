@@ -7,3 +7,4 @@ mod load;
 mod removal;
 mod restart;
 mod rules;
+mod uplinks;
