@@ -39,12 +39,15 @@ use lb_userspace::{
 };
 
 pub use object::{OBJECT_VARIABLE, Sizes, load_programs, object_path, open};
-pub use run::{DROPPED, NEXT, Options, REDIRECTED, Run};
+pub use run::{DROPPED, NEXT, Options, REDIRECTED, Run, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX};
 
 /// The node's IPv4 address, as hairpin connections get it.
 pub const NODE_V4: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 /// The node's IPv6 address, likewise.
 pub const NODE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 1);
+
+/// The XDP program of native mode.
+const UPLINK_PROGRAM: &str = "bpvs_uplink";
 
 /// Which tc program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,8 +78,18 @@ pub struct Datapath {
 impl Datapath {
     /// Loads the tc programs and writes the settings: IPVS's timeouts, node addresses [`NODE_V4`] and [`NODE_V6`].
     pub fn load(sizes: Sizes) -> Result<Self> {
+        Self::load_with(sizes, &[])
+    }
+
+    /// The same with the XDP program of native mode.
+    pub fn load_with_uplink(sizes: Sizes) -> Result<Self> {
+        Self::load_with(sizes, &[UPLINK_PROGRAM])
+    }
+
+    fn load_with(sizes: Sizes, more: &[&str]) -> Result<Self> {
         let mut object = open(&sizes)?;
-        load_programs(&mut object, |name| ["bpvs_ingress", "bpvs_egress", "bpvs_sweep"].contains(&name))?;
+        let tc = ["bpvs_ingress", "bpvs_egress", "bpvs_sweep"];
+        load_programs(&mut object, |name| tc.contains(&name) || more.contains(&name))?;
         let settings = Settings {
             version: VERSION,
             max_destinations: sizes.destinations,
@@ -154,6 +167,11 @@ impl Datapath {
     /// A frame through a program.
     pub fn run(&self, hook: Hook, frame: &[u8], options: Options) -> Result<Run> {
         run::run(&self.object, hook.program(), frame, options)
+    }
+
+    /// A frame as the driver of an uplink has it, an interface of the caller's network namespace.
+    pub fn uplink(&self, frame: &[u8], options: Options) -> Result<Run> {
+        run::run_xdp(&self.object, UPLINK_PROGRAM, frame, options)
     }
 
     /// One sweep, with a recount if asked for: what it left in `sweep_result`.

@@ -19,7 +19,7 @@ use crate::{
 
 /// True if `BPF_PROG_TEST_RUN` takes the frame: not without a byte behind the Ethernet header and, in newer kernels, not
 /// with half an IP header there. Behind a VLAN tag it takes any.
-fn runs(frame: &[u8]) -> bool {
+pub(crate) fn runs(frame: &[u8]) -> bool {
     let least = match frame.get(12..14) {
         Some([0x08, 0x00]) => 34,
         Some([0x86, 0xdd]) => 54,

@@ -31,4 +31,5 @@ mod strays;
 mod translation;
 mod twins;
 mod untouched;
+mod uplink;
 mod world;
