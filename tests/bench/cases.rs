@@ -35,35 +35,66 @@ const UNUSED_TABLE: &str = "new connection, table never used";
 /// Case: beside the known connections, in memory that no cache holds.
 const USED_TABLE: &str = "new connection, beside 400000 known";
 
+/// Case: [`UNUSED_TABLE`] by XDP.
+const UNUSED_UPLINK: &str = "XDP, new connection, table never used";
+/// Case: [`EMPTY_TABLE`] by XDP.
+const EMPTY_UPLINK: &str = "XDP, new connection";
+
 const PORT: u16 = 80;
 const SERVER_PORT: u16 = 8080;
+
+/// The programs that a connection's packets go by, and what its rows are called.
+#[derive(Clone, Copy)]
+struct Way {
+    request: Hook,
+    reply: Hook,
+    name: &'static str,
+}
+
+const TC: Way = Way { request: Hook::Ingress, reply: Hook::Egress, name: "" };
+/// In and out at one program: translated, routed, and sent.
+const XDP: Way = Way { request: Hook::Uplink, reply: Hook::Uplink, name: "XDP, " };
 
 /// Measures and prints everything.
 pub(crate) fn run(quick: bool) -> Result<Vec<Figure>> {
     let part = if quick { 10 } else { 1 };
     let known_effort = Effort { batches: 25, runs: 40_000 / part };
     let new_effort = Effort { batches: 25, runs: 800 / part };
-    let mut figures = Vec::new();
+    let (mut figures, mut uplink) = (Vec::new(), None);
     for (family, name) in FAMILIES {
         let mut rig = Rig::load(ROOM)?;
         let mut bench = Bench { rig: &mut rig, family, name, figures: &mut figures };
-        bench.misses(known_effort)?;
+        bench.misses(TC, known_effort)?;
         for protocol in [Protocol::Tcp, Protocol::Udp] {
-            bench.known(protocol, known_effort)?;
+            bench.known(TC, protocol, known_effort)?;
         }
-        bench.new_connections(USED_TABLE, Scheduler::RoundRobin, DESTINATIONS[0], new_effort)?;
+        bench.new_connections(USED_TABLE, Hook::Ingress, Scheduler::RoundRobin, DESTINATIONS[0], new_effort)?;
+        let mut rig = Rig::load_uplink(ROOM)?;
+        bench.rig = &mut rig;
+        bench.misses(XDP, known_effort)?;
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            bench.known(XDP, protocol, known_effort)?;
+        }
+        let mut rig = Rig::load_uplink(ROOM_AS_SHIPPED)?;
+        bench.rig = &mut rig;
+        for case in [UNUSED_UPLINK, EMPTY_UPLINK] {
+            bench.new_connections(case, Hook::Uplink, Scheduler::RoundRobin, DESTINATIONS[0], new_effort)?;
+        }
+        if matches!(family, Family::V6) {
+            uplink = Some((Hook::Uplink.program(), bench.rig.verified(Hook::Uplink.program())?));
+        }
         let mut rig = Rig::load(ROOM_AS_SHIPPED)?;
         bench.rig = &mut rig;
-        bench.new_connections(UNUSED_TABLE, Scheduler::RoundRobin, DESTINATIONS[0], new_effort)?;
+        bench.new_connections(UNUSED_TABLE, Hook::Ingress, Scheduler::RoundRobin, DESTINATIONS[0], new_effort)?;
         for scheduler in Scheduler::ALL {
             for destinations in DESTINATIONS {
-                bench.new_connections(EMPTY_TABLE, scheduler, destinations, new_effort)?;
+                bench.new_connections(EMPTY_TABLE, Hook::Ingress, scheduler, destinations, new_effort)?;
             }
         }
         if matches!(family, Family::V6) {
             print_packets(&figures);
             print_new(&figures);
-            print_programs(&rig)?;
+            print_programs(&rig, uplink)?;
             report::print_memory(&machine::map_memory(rig.object())?);
         }
     }
@@ -106,29 +137,32 @@ impl Bench<'_> {
     }
 
     /// Packets that no service wants.
-    fn misses(&mut self, effort: Effort) -> Result<()> {
+    fn misses(&mut self, way: Way, effort: Effort) -> Result<()> {
         let stranger = SocketAddr::new(address(self.family, 97, 1), PORT);
-        let overhead = self.rig.overhead(&template(Direction::Request, Protocol::Tcp, stranger, flags::ACK), effort)?;
+        let packet = template(Direction::Request, Protocol::Tcp, stranger, flags::ACK);
+        let overhead = self.rig.overhead(way.request, &packet, effort)?;
         self.figures.push(Figure {
-            case: "driver and empty program".to_owned(),
+            case: format!("{}driver and empty program", way.name),
             family: Some(self.name),
             scheduler: None,
             destinations: None,
             ns: overhead,
-            verified_insns: self.rig.verified("bench_empty")?,
+            verified_insns: 0,
         });
-        for (case, hook, direction) in
-            [("miss, ingress", Hook::Ingress, Direction::Request), ("miss, egress", Hook::Egress, Direction::Reply)]
-        {
+        let misses: &[(&str, Hook, Direction)] = match way.request {
+            Hook::Uplink => &[("XDP, miss", Hook::Uplink, Direction::Request)],
+            _ => &[("miss, ingress", way.request, Direction::Request), ("miss, egress", way.reply, Direction::Reply)],
+        };
+        for &(case, hook, direction) in misses {
             let packet = template(direction, Protocol::Tcp, stranger, flags::ACK);
-            let ns = self.rig.cost(hook, &packet, Flows::Any(1), effort)?;
+            let ns = self.rig.cost_of_miss(hook, &packet, effort)?;
             self.record(case.to_owned(), hook, None, ns)?;
         }
         Ok(())
     }
 
     /// Packets of connections in the table, both ways.
-    fn known(&mut self, protocol: Protocol, effort: Effort) -> Result<()> {
+    fn known(&mut self, way: Way, protocol: Protocol, effort: Effort) -> Result<()> {
         let served = self.serve(protocol, Scheduler::RoundRobin, 1)?;
         let request = |bits| template(Direction::Request, protocol, self.frontend(), bits);
         let reply = |bits| template(Direction::Reply, protocol, self.server(1), bits);
@@ -136,7 +170,7 @@ impl Bench<'_> {
         let (request, reply) = (request(flags::ACK), reply(flags::ACK));
         // A handshake on each, and a reply after it: from then on nothing about the connection changes.
         let steps: [(Hook, &Template); 4] =
-            [(Hook::Ingress, &first), (Hook::Egress, &answer), (Hook::Ingress, &request), (Hook::Egress, &reply)];
+            [(way.request, &first), (way.reply, &answer), (way.request, &request), (way.reply, &reply)];
         for (hook, packet) in steps {
             self.rig.send_all(hook, packet, KNOWN_FLOWS)?;
         }
@@ -145,7 +179,7 @@ impl Bench<'_> {
             opened.connections == u64::from(KNOWN_FLOWS) && opened.out_packets == 2 * u64::from(KNOWN_FLOWS),
             "{KNOWN_FLOWS} connections were to be opened, with two replies each: {opened:?}"
         );
-        for (way, hook, packet) in [("request", Hook::Ingress, &request), ("reply", Hook::Egress, &reply)] {
+        for (direction, hook, packet) in [("request", way.request, &request), ("reply", way.reply, &reply)] {
             for (flows, of) in [(1, "one flow".to_owned()), (KNOWN_FLOWS, format!("any of {KNOWN_FLOWS}"))] {
                 let before = self.rig.traffic(&served)?;
                 let ns = self.rig.cost(hook, packet, Flows::Any(flows), effort)?;
@@ -156,7 +190,7 @@ impl Bench<'_> {
                     "{} packets of known connections were sent, {counted} were translated",
                     effort.total()
                 );
-                let case = format!("known {way}, {}, {of}", protocol.name());
+                let case = format!("{}known {direction}, {}, {of}", way.name, protocol.name());
                 self.record(case, hook, None, ns)?;
             }
         }
@@ -164,12 +198,19 @@ impl Bench<'_> {
     }
 
     /// First packets of connections.
-    fn new_connections(&mut self, case: &str, scheduler: Scheduler, destinations: u32, effort: Effort) -> Result<()> {
+    fn new_connections(
+        &mut self,
+        case: &str,
+        hook: Hook,
+        scheduler: Scheduler,
+        destinations: u32,
+        effort: Effort,
+    ) -> Result<()> {
         let served = self.serve(Protocol::Tcp, scheduler, destinations)?;
         self.rig.spread_load(&served)?;
         let before = self.rig.traffic(&served)?;
         let packet = template(Direction::Request, Protocol::Tcp, self.frontend(), flags::SYN);
-        let ns = self.rig.cost(Hook::Ingress, &packet, Flows::Fresh(u64::from(KNOWN_FLOWS)), effort)?;
+        let ns = self.rig.cost(hook, &packet, Flows::Fresh(u64::from(KNOWN_FLOWS)), effort)?;
         let opened = self.rig.traffic(&served)?.connections - before.connections;
         ensure!(
             opened == u64::from(effort.total()),
@@ -178,7 +219,7 @@ impl Bench<'_> {
             scheduler.name()
         );
         self.rig.forget()?;
-        self.record(case.to_owned(), Hook::Ingress, Some((scheduler, destinations)), ns)
+        self.record(case.to_owned(), hook, Some((scheduler, destinations)), ns)
     }
 }
 
@@ -225,12 +266,13 @@ fn row(figures: &[Figure], scheduler: Scheduler) -> Vec<String> {
     row
 }
 
-fn print_programs(rig: &Rig) -> Result<()> {
+fn print_programs(rig: &Rig, uplink: Option<(&'static str, u32)>) -> Result<()> {
     let head = ["program", "verified instructions"].map(str::to_owned);
     let mut rows = Vec::new();
     for name in ["bpvs_ingress", "bpvs_egress", "bpvs_sweep"] {
         rows.push(vec![name.to_owned(), rig.verified(name)?.to_string()]);
     }
+    rows.extend(uplink.map(|(name, verified)| vec![name.to_owned(), verified.to_string()]));
     report::print(&head, &rows);
     Ok(())
 }

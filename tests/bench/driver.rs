@@ -2,11 +2,11 @@
 
 use std::{env, fs, path::PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, MapData, ProgramArray},
-    programs::{ProgramFd, SchedClassifier, TestRun, TestRunOptions},
+    programs::{Program, ProgramFd, TestRun, TestRunOptions},
 };
 
 use crate::control::Control;
@@ -34,26 +34,45 @@ pub(crate) fn open(sizes: &[(&str, u32)]) -> Result<Ebpf> {
 }
 
 /// Loads one program.
-pub(crate) fn load<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a SchedClassifier> {
-    let program: &mut SchedClassifier = object
-        .program_mut(name)
-        .with_context(|| format!("bench.o has no program {name}"))?
-        .try_into()
-        .with_context(|| format!("{name} is no tc program"))?;
-    program.load().with_context(|| format!("the kernel refuses program {name}"))?;
-    Ok(program)
+pub(crate) fn load<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a ProgramFd> {
+    let program = object.program_mut(name).with_context(|| format!("bench.o has no program {name}"))?;
+    let refused = || format!("the kernel refuses program {name}");
+    match program {
+        Program::SchedClassifier(program) => {
+            program.load().with_context(refused)?;
+            Ok(program.fd()?)
+        }
+        Program::Xdp(program) => {
+            program.load().with_context(refused)?;
+            Ok(program.fd()?)
+        }
+        _ => bail!("{name} is neither of tc nor of XDP"),
+    }
 }
 
-/// A loaded program.
-pub(crate) fn program<'a>(object: &'a Ebpf, name: &str) -> Result<&'a SchedClassifier> {
-    let program = object.program(name).with_context(|| format!("there is no program {name}"))?;
-    program.try_into().with_context(|| format!("{name} is no tc program"))
+/// A program.
+fn program<'a>(object: &'a Ebpf, name: &str) -> Result<&'a Program> {
+    object.program(name).with_context(|| format!("there is no program {name}"))
 }
 
-/// Makes a program a target of the driver.
-pub(crate) fn set_target(object: &mut Ebpf, target: u32, program: &ProgramFd) -> Result<()> {
-    let map = object.map_mut("bench_targets").context("bench.o has no map bench_targets")?;
-    let mut targets: ProgramArray<&mut MapData> = map.try_into().context("map bench_targets")?;
+/// A loaded program's descriptor.
+pub(crate) fn descriptor<'a>(object: &'a Ebpf, name: &str) -> Result<&'a ProgramFd> {
+    match program(object, name)? {
+        Program::SchedClassifier(program) => Ok(program.fd()?),
+        Program::Xdp(program) => Ok(program.fd()?),
+        _ => bail!("{name} is neither of tc nor of XDP"),
+    }
+}
+
+/// Instructions that the verifier went through for a loaded program.
+pub(crate) fn verified(object: &Ebpf, name: &str) -> Result<u32> {
+    program(object, name)?.info()?.verified_instruction_count().context("needs Linux 5.16 to tell")
+}
+
+/// Makes a program a target of the driver, by the map that its kind of programs has.
+pub(crate) fn set_target(object: &mut Ebpf, map: &str, target: u32, program: &ProgramFd) -> Result<()> {
+    let map = object.map_mut(map).with_context(|| format!("bench.o has no map {map}"))?;
+    let mut targets: ProgramArray<&mut MapData> = map.try_into().context("the driver's map of targets")?;
     targets.set(target, program, 0).with_context(|| format!("setting target {target} of the driver"))
 }
 
@@ -64,10 +83,20 @@ pub(crate) fn set_control(object: &mut Ebpf, control: &Control) -> Result<()> {
     array.set(0, control, 0).context("writing map bench_control")
 }
 
-/// Runs a program; the mean time of a run in nanoseconds. `verdict` is what the last run must return.
-pub(crate) fn time(object: &Ebpf, name: &str, frame: &[u8], runs: u32, verdict: i32) -> Result<f64> {
+/// Runs a program; the mean time of a run in nanoseconds. `verdict` is what the last run must return. XDP: the packet came
+/// by `interface`, of the caller's network namespace.
+pub(crate) fn time(object: &Ebpf, name: &str, frame: &[u8], runs: u32, verdict: i32, interface: u32) -> Result<f64> {
+    // `struct xdp_md`.
+    let context = [0, frame.len() as u32, 0, interface, 0, 0];
     let options = TestRunOptions { data_in: Some(frame), repeat: runs, ..TestRunOptions::new() };
-    let result = program(object, name)?.test_run(options).with_context(|| format!("BPF_PROG_TEST_RUN of {name}"))?;
+    let result = match program(object, name)? {
+        Program::SchedClassifier(program) => program.test_run(options),
+        Program::Xdp(program) => {
+            program.test_run(TestRunOptions { ctx_in: Some(bytemuck::bytes_of(&context)), ..options })
+        }
+        _ => bail!("{name} is neither of tc nor of XDP"),
+    };
+    let result = result.with_context(|| format!("BPF_PROG_TEST_RUN of {name}"))?;
     let found = result.return_value as i32;
     ensure!(found == verdict, "{name} ended with {found}, not {verdict}: it did not do what was to be measured");
     Ok(result.duration.as_nanos() as f64)

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
-use aya::{Ebpf, programs::SchedClassifier};
-use bpvs_tests::datapath::{Datapath, Hook, NEXT, Sizes};
+use aya::Ebpf;
+use bpvs_tests::datapath::{Datapath, Hook, NEXT, Sizes, XDP_PASS, XDP_TX};
+use bpvs_tests::topology::{Topology, UPLINK};
 use lb_common::{
     address::Protocol,
     layout::{DestinationLoad, Traffic},
@@ -22,8 +23,28 @@ use crate::{
 };
 
 const EMPTY: u32 = 0;
-const INGRESS: u32 = 1;
-const EGRESS: u32 = 2;
+
+/// Where a hook's program is called from: the driver's program, its map of targets, and the entry.
+fn place(hook: Hook) -> (&'static str, &'static str, u32) {
+    match hook {
+        Hook::Ingress => ("bench_packet", "bench_targets", 1),
+        Hook::Egress => ("bench_packet", "bench_targets", 2),
+        Hook::Uplink => ("bench_uplink", "bench_uplink_targets", 1),
+    }
+}
+
+/// What a hook's program returns for a packet that it translated, and for one that is none of ours.
+pub(crate) fn verdicts(hook: Hook) -> [i32; 2] {
+    match hook {
+        Hook::Ingress | Hook::Egress => [NEXT, NEXT],
+        Hook::Uplink => [XDP_TX, XDP_PASS],
+    }
+}
+
+/// Verdict of the empty program in front of a hook.
+fn nothing(hook: Hook) -> i32 {
+    verdicts(hook)[1]
+}
 
 /// Which flows packets belong to.
 #[derive(Clone, Copy, Debug)]
@@ -54,27 +75,49 @@ impl Effort {
 pub(crate) struct Rig {
     datapath: Datapath,
     bench: Ebpf,
+    /// The network behind an uplink, and the uplink's index.
+    node: Option<(Topology, u32)>,
 }
 
 impl Rig {
     /// Loads everything, with room for so many connections.
     pub(crate) fn load(connections: u32) -> Result<Self> {
-        let datapath = Datapath::load(Sizes {
-            connections: connections * 2,
-            slots: 1 << 20,
-            destinations: 1 << 17,
-            services: 1 << 10,
-            service_ids: 1 << 11,
-            ..Sizes::default()
-        })?;
-        let mut bench = driver::open(&[])?;
-        driver::load(&mut bench, "bench_packet")?;
-        let empty = driver::load(&mut bench, "bench_empty")?.fd()?.try_clone()?;
-        driver::set_target(&mut bench, EMPTY, &empty)?;
-        for (target, hook) in [(INGRESS, Hook::Ingress), (EGRESS, Hook::Egress)] {
-            driver::set_target(&mut bench, target, driver::program(datapath.object(), hook.program())?.fd()?)?;
-        }
-        Ok(Self { datapath, bench })
+        let mut rig = Self { datapath: Datapath::load(sizes(connections))?, bench: driver::open(&[])?, node: None };
+        rig.put_driver(Hook::Ingress, "bench_empty")?;
+        rig.put(Hook::Ingress)?;
+        rig.put(Hook::Egress)?;
+        Ok(rig)
+    }
+
+    /// The same with XDP alone, on the uplink of a node that all clients and servers are behind.
+    pub(crate) fn load_uplink(connections: u32) -> Result<Self> {
+        let topology = Topology::builder().servers(0).clients(0).build()?;
+        let (node, gateway) = (&topology.node.namespace, &topology.external);
+        node.ip(&[
+            format!("route add 10.0.0.0/8 via {} dev {UPLINK}", gateway.v4),
+            format!("route add fd00::/16 via {} dev {UPLINK}", gateway.v6),
+        ])?;
+        let interface = node.interface_index(UPLINK)?;
+        let mut datapath = Datapath::load_with_uplink(sizes(connections))?;
+        datapath.insert("uplinks", interface, interface)?;
+        let mut rig = Self { datapath, bench: driver::open(&[])?, node: Some((topology, interface)) };
+        rig.put_driver(Hook::Uplink, "bench_uplink_empty")?;
+        rig.put(Hook::Uplink)?;
+        Ok(rig)
+    }
+
+    /// Loads the driver of a hook's kind of programs, with the empty one as a target.
+    fn put_driver(&mut self, hook: Hook, empty: &str) -> Result<()> {
+        let (driver, map, _) = place(hook);
+        driver::load(&mut self.bench, driver)?;
+        let empty = driver::load(&mut self.bench, empty)?.try_clone()?;
+        driver::set_target(&mut self.bench, map, EMPTY, &empty)
+    }
+
+    /// Makes a hook's program a target.
+    fn put(&mut self, hook: Hook) -> Result<()> {
+        let (_, map, target) = place(hook);
+        driver::set_target(&mut self.bench, map, target, driver::descriptor(self.datapath.object(), hook.program())?)
     }
 
     /// The object of bpvs.
@@ -86,8 +129,7 @@ impl Rig {
     pub(crate) fn verified(&self, name: &str) -> Result<u32> {
         for object in [self.object(), &self.bench] {
             if object.program(name).is_some() {
-                let program: &SchedClassifier = driver::program(object, name)?;
-                return program.info()?.verified_instruction_count().context("needs Linux 5.16 to tell");
+                return driver::verified(object, name);
             }
         }
         bail!("there is no program {name}")
@@ -155,16 +197,25 @@ impl Rig {
 
     /// Sends one packet of each of the first `flows` flows.
     pub(crate) fn send_all(&mut self, hook: Hook, template: &Template, flows: u32) -> Result<()> {
-        self.batch(target(hook), template, Flows::Fresh(0), flows).map(drop)
+        self.batch(hook, Run::Whole, template, Flows::Fresh(0), flows).map(drop)
     }
 
     /// What a packet costs in a program, net of the empty one: the difference of medians of batches that alternate.
     pub(crate) fn cost(&mut self, hook: Hook, template: &Template, flows: Flows, effort: Effort) -> Result<f64> {
+        self.cost_of(hook, Run::Whole, template, flows, effort)
+    }
+
+    /// [`Self::cost`] of a packet that is none of ours.
+    pub(crate) fn cost_of_miss(&mut self, hook: Hook, template: &Template, effort: Effort) -> Result<f64> {
+        self.cost_of(hook, Run::Miss, template, Flows::Any(1), effort)
+    }
+
+    fn cost_of(&mut self, hook: Hook, run: Run, template: &Template, flows: Flows, effort: Effort) -> Result<f64> {
         let (mut empty, mut full) = (Vec::new(), Vec::new());
         let mut flows = flows;
         for _ in 0..effort.batches {
-            empty.push(self.batch(EMPTY, template, flows, effort.runs)?);
-            full.push(self.batch(target(hook), template, flows, effort.runs)?);
+            empty.push(self.batch(hook, Run::Empty, template, flows, effort.runs)?);
+            full.push(self.batch(hook, run, template, flows, effort.runs)?);
             if let Flows::Fresh(next) = &mut flows {
                 *next += u64::from(effort.runs);
             }
@@ -173,13 +224,20 @@ impl Rig {
     }
 
     /// Nanoseconds of the driver and the empty program, which are in every figure before it is net.
-    pub(crate) fn overhead(&mut self, template: &Template, effort: Effort) -> Result<f64> {
+    pub(crate) fn overhead(&mut self, hook: Hook, template: &Template, effort: Effort) -> Result<f64> {
         let batches: Result<Vec<_>> =
-            (0..effort.batches).map(|_| self.batch(EMPTY, template, Flows::Any(1), effort.runs)).collect();
+            (0..effort.batches).map(|_| self.batch(hook, Run::Empty, template, Flows::Any(1), effort.runs)).collect();
         Ok(median(batches?))
     }
 
-    fn batch(&mut self, target: u32, template: &Template, flows: Flows, runs: u32) -> Result<f64> {
+    fn batch(&mut self, hook: Hook, run: Run, template: &Template, flows: Flows, runs: u32) -> Result<f64> {
+        let (driver, _, target) = place(hook);
+        let [translated, passed] = verdicts(hook);
+        let (target, verdict) = match run {
+            Run::Empty => (EMPTY, nothing(hook)),
+            Run::Miss => (target, passed),
+            Run::Whole => (target, translated),
+        };
         let headers = template.headers as usize;
         ensure!(headers < TEMPLATE, "{headers} bytes of headers, room for {TEMPLATE}");
         let mut control = Control {
@@ -198,14 +256,35 @@ impl Rig {
         }
         control.template[..headers].copy_from_slice(&template.frame[..headers]);
         driver::set_control(&mut self.bench, &control)?;
-        driver::time(&self.bench, "bench_packet", &template.frame, runs, NEXT)
+        match &self.node {
+            None => driver::time(&self.bench, driver, &template.frame, runs, verdict, 1),
+            Some((topology, interface)) => topology
+                .node
+                .namespace
+                .enter(|| driver::time(&self.bench, driver, &template.frame, runs, verdict, *interface)),
+        }
     }
 }
 
-fn target(hook: Hook) -> u32 {
-    match hook {
-        Hook::Ingress => INGRESS,
-        Hook::Egress => EGRESS,
+/// What runs behind the driver.
+#[derive(Clone, Copy)]
+enum Run {
+    /// The empty program.
+    Empty,
+    /// The hook's program, which finds that the packet is none of ours.
+    Miss,
+    /// The hook's program, which translates the packet.
+    Whole,
+}
+
+fn sizes(connections: u32) -> Sizes {
+    Sizes {
+        connections: connections * 2,
+        slots: 1 << 20,
+        destinations: 1 << 17,
+        services: 1 << 10,
+        service_ids: 1 << 11,
+        ..Sizes::default()
     }
 }
 

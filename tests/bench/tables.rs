@@ -85,14 +85,13 @@ impl Candidate {
             empty.push(self.batch("table_none", access, batch * runs, runs)?);
             full.push(self.batch(program, access, batch * runs, runs)?);
         }
-        let info = driver::program(&self.object, program)?.info()?;
         Ok(Figure {
             case: format!("{operation}: {}", self.title),
             family: None,
             scheduler: None,
             destinations: None,
             ns: median(full) - median(empty),
-            verified_insns: info.verified_instruction_count().unwrap_or(0),
+            verified_insns: driver::verified(&self.object, program)?,
         })
     }
 
@@ -113,6 +112,6 @@ impl Candidate {
             target: 0,
         };
         driver::set_control(&mut self.object, &control)?;
-        driver::time(&self.object, program, &[0; 64], runs, 0)
+        driver::time(&self.object, program, &[0; 64], runs, 0, 1)
     }
 }

@@ -46,16 +46,15 @@ pub const NODE_V4: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 /// The node's IPv6 address, likewise.
 pub const NODE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 1);
 
-/// The XDP program of native mode.
-const UPLINK_PROGRAM: &str = "bpvs_uplink";
-
-/// Which tc program.
+/// Which program that sees packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hook {
     /// `bpvs_ingress`: requests.
     Ingress,
     /// `bpvs_egress`: replies.
     Egress,
+    /// `bpvs_uplink`, XDP in native mode: both. Only in a datapath of [`Datapath::load_with_uplink`].
+    Uplink,
 }
 
 impl Hook {
@@ -64,6 +63,7 @@ impl Hook {
         match self {
             Self::Ingress => "bpvs_ingress",
             Self::Egress => "bpvs_egress",
+            Self::Uplink => "bpvs_uplink",
         }
     }
 }
@@ -83,13 +83,13 @@ impl Datapath {
 
     /// The same with the XDP program of native mode.
     pub fn load_with_uplink(sizes: Sizes) -> Result<Self> {
-        Self::load_with(sizes, &[UPLINK_PROGRAM])
+        Self::load_with(sizes, &[Hook::Uplink])
     }
 
-    fn load_with(sizes: Sizes, more: &[&str]) -> Result<Self> {
+    fn load_with(sizes: Sizes, more: &[Hook]) -> Result<Self> {
         let mut object = open(&sizes)?;
         let tc = ["bpvs_ingress", "bpvs_egress", "bpvs_sweep"];
-        load_programs(&mut object, |name| tc.contains(&name) || more.contains(&name))?;
+        load_programs(&mut object, |name| tc.contains(&name) || more.iter().any(|hook| hook.program() == name))?;
         let settings = Settings {
             version: VERSION,
             max_destinations: sizes.destinations,
@@ -166,12 +166,15 @@ impl Datapath {
 
     /// A frame through a program.
     pub fn run(&self, hook: Hook, frame: &[u8], options: Options) -> Result<Run> {
-        run::run(&self.object, hook.program(), frame, options)
+        match hook {
+            Hook::Uplink => run::run_xdp(&self.object, hook.program(), frame, options),
+            _ => run::run(&self.object, hook.program(), frame, options),
+        }
     }
 
     /// A frame as the driver of an uplink has it, an interface of the caller's network namespace.
     pub fn uplink(&self, frame: &[u8], options: Options) -> Result<Run> {
-        run::run_xdp(&self.object, UPLINK_PROGRAM, frame, options)
+        self.run(Hook::Uplink, frame, options)
     }
 
     /// One sweep, with a recount if asked for: what it left in `sweep_result`.

@@ -25,7 +25,7 @@ pub(crate) struct Control {
     pub(crate) order: u32,
     /// [`AT_RANDOM`]: how many flows there are, a power of two or not. 1 is one hot flow.
     pub(crate) flows: u32,
-    /// Entry of `bench_targets` to run.
+    /// Entry of `bench_targets`, or `bench_uplink_targets`, to run.
     pub(crate) target: u32,
 }
 

@@ -6,10 +6,11 @@
 
 use aya_ebpf::{
     EbpfContext,
+    bindings::xdp_action::{XDP_ABORTED, XDP_PASS},
     btf_maps::{Array, ProgramArray},
-    helpers::{bpf_get_prandom_u32, bpf_skb_store_bytes},
-    macros::{btf_map, classifier},
-    programs::TcContext,
+    helpers::{bpf_get_prandom_u32, bpf_skb_store_bytes, generated::bpf_xdp_store_bytes},
+    macros::{btf_map, classifier, xdp},
+    programs::{TcContext, XdpContext},
 };
 
 use crate::control::{AT_RANDOM, Control, TARGETS, TEMPLATE_MASK};
@@ -51,10 +52,9 @@ pub(crate) fn flow(control: &mut Control) -> u32 {
     flow
 }
 
-/// The driver.
-#[classifier]
-pub fn bench_packet(ctx: TcContext) -> i32 {
-    let Some(control) = control() else { return SHOT };
+/// Puts the next packet's client into the template. Its length, 0 if there is none.
+#[inline(always)]
+fn prepare(control: &mut Control) -> u32 {
     let flow = flow(control);
     let address = (control.address_at & TEMPLATE_MASK) as usize;
     let port = (control.port_at & TEMPLATE_MASK) as usize;
@@ -67,10 +67,18 @@ pub fn bench_packet(ctx: TcContext) -> i32 {
         let number = (FIRST_PORT + (flow >> 16)) as u16;
         template.add(port).cast::<u16>().write_unaligned(number.to_be());
     }
-    let length = control.length & TEMPLATE_MASK;
+    control.length & TEMPLATE_MASK
+}
+
+/// The driver of tc programs.
+#[classifier]
+pub fn bench_packet(ctx: TcContext) -> i32 {
+    let Some(control) = control() else { return SHOT };
+    let length = prepare(control);
     if length == 0 {
         return SHOT;
     }
+    let template = (&raw mut control.template).cast::<u8>();
     // SAFETY: the template has more bytes than the mask admits; the helper checks the packet's bounds.
     if unsafe { bpf_skb_store_bytes(ctx.skb.skb, 0, template.cast(), length, 0) } != 0 {
         return SHOT;
@@ -84,4 +92,32 @@ pub fn bench_packet(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn bench_empty(ctx: TcContext) -> i32 {
     if ctx.as_ptr().is_null() { SHOT } else { NEXT }
+}
+
+/// XDP programs under test.
+#[btf_map(name = "bench_uplink_targets")]
+static UPLINK_PROGRAMS: ProgramArray<TARGETS> = ProgramArray::new();
+
+/// The driver of XDP programs. Takes fragmented buffers as its targets do, which a tail call demands.
+#[xdp(frags)]
+pub fn bench_uplink(ctx: XdpContext) -> u32 {
+    let Some(control) = control() else { return XDP_ABORTED };
+    let length = prepare(control);
+    if length == 0 {
+        return XDP_ABORTED;
+    }
+    let template = (&raw mut control.template).cast::<u8>();
+    // SAFETY: as above.
+    if unsafe { bpf_xdp_store_bytes(ctx.ctx, 0, template.cast(), length) } != 0 {
+        return XDP_ABORTED;
+    }
+    // SAFETY: nothing here needs to be dropped.
+    unsafe { UPLINK_PROGRAMS.tail_call(&ctx, control.target) };
+    XDP_ABORTED
+}
+
+/// The empty program of XDP.
+#[xdp(frags)]
+pub fn bench_uplink_empty(ctx: XdpContext) -> u32 {
+    if ctx.as_ptr().is_null() { XDP_ABORTED } else { XDP_PASS }
 }

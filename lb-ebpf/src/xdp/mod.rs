@@ -251,4 +251,3 @@ fn decrement_hops(frame: &mut Frame, packet: &Packet) -> Option<()> {
         }
     }
 }
-

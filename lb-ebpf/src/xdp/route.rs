@@ -66,12 +66,7 @@ pub fn find(frame: Frame, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
     asked.ifindex = came_by;
     // SAFETY: the context is valid during the program, and the helper is told how large `asked` is.
     let answer = unsafe {
-        generated::bpf_fib_lookup(
-            frame.context().cast(),
-            &raw mut asked,
-            mem::size_of::<bpf_fib_lookup>() as i32,
-            0,
-        )
+        generated::bpf_fib_lookup(frame.context().cast(), &raw mut asked, mem::size_of::<bpf_fib_lookup>() as i32, 0)
     };
     match answer as u32 {
         BPF_FIB_LKUP_RET_SUCCESS => {}
