@@ -55,6 +55,7 @@ impl Host {
         if match hook {
             Hook::Ingress => reply && !hairpin,
             Hook::Egress => !reply || hairpin,
+            Hook::Uplink => unreachable!("the host is a model of tc"),
         } {
             return NEXT;
         }
@@ -86,6 +87,7 @@ impl Host {
         let ours = match hook {
             Hook::Ingress => !reply || hairpin,
             Hook::Egress => reply && !hairpin,
+            Hook::Uplink => unreachable!("the host is a model of tc"),
         };
         if !ours {
             return NEXT;
