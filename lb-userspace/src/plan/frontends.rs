@@ -22,6 +22,8 @@ pub(super) struct Claim {
     pub(super) frontend: Frontend,
     /// Where it is stated.
     pub(super) field: Field,
+    /// At a cluster address that the API server has given the Service.
+    pub(super) at_cluster_address: bool,
     pub(super) service: DesiredService,
     /// The one for external clients, if they have their own. They are programmed both or not at all.
     pub(super) external: Option<DesiredService>,
@@ -139,7 +141,8 @@ impl<'a> Claimed<'a> {
         let frontend = Frontend::new(self.address, self.port.port, self.port.protocol);
         let destinations = if local { &self.local } else { &self.cluster };
         let service = self.desired(destinations, access);
-        self.claims.push(Claim { frontend, field: Field::Port(index), service, external: None });
+        let at_cluster_address = self.service.origin.file.is_none();
+        self.claims.push(Claim { frontend, field: Field::Port(index), at_cluster_address, service, external: None });
     }
 
     /// Addresses of load balancers, which alone obey the source ranges (SR-1), and `externalIPs`.
@@ -182,7 +185,7 @@ impl<'a> Claimed<'a> {
             let silent = self.is_elsewhere();
             self.desired(&self.local, Access { masquerade: Masquerade::Never, split: false, silent, sources })
         });
-        self.claims.push(Claim { frontend, field, service, external });
+        self.claims.push(Claim { frontend, field, at_cluster_address: false, service, external });
     }
 
     /// True if there are endpoints, and none of them here (NE-4).

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::cluster::Cluster;
 use super::contest::{Claimant, Contest, Who, external};
 use super::frontends::{self, Claim, Site};
 use super::local::Counter;
@@ -11,6 +12,7 @@ use super::{
     Defaults, DesiredService, Frontend, NoLocal, Node, Plan, Problem, access, claims, health, node_ports, rules,
 };
 use crate::model::{Changes, EndpointSlice, Model, Service, ServiceName};
+use lb_common::address::Protocol;
 
 /// Holds a plan, and what it follows from.
 #[derive(Debug)]
@@ -31,6 +33,9 @@ pub struct Planner {
     pub(super) full: bool,
     pub(super) problems: Problems,
     no_local: Counter,
+    cluster: Cluster,
+    /// The node's own addresses are others than at the last update.
+    readdressed: Vec<IpAddr>,
 }
 
 /// What stands in the way of what was stated, by what it follows from.
@@ -68,6 +73,8 @@ impl Planner {
             full: false,
             problems: Problems::default(),
             no_local: Counter::default(),
+            cluster: Cluster::default(),
+            readdressed: Vec::new(),
         }
     }
 
@@ -89,7 +96,10 @@ impl Planner {
     /// Takes the addresses of the node's interfaces. True if they are others than before.
     pub fn set_addresses(&mut self, addresses: Vec<IpAddr>) -> bool {
         let differ = self.defaults.options.addresses != addresses;
-        self.defaults.options.addresses = addresses;
+        if differ {
+            self.readdressed.extend(addresses.iter().copied());
+            self.readdressed.append(&mut std::mem::replace(&mut self.defaults.options.addresses, addresses));
+        }
         differ
     }
 
@@ -113,6 +123,8 @@ impl Planner {
             self.restate_rules(model, &mut round);
         }
         self.decide(model, &mut round);
+        self.leave_own_addresses(&mut round);
+        self.plan.service_networks = model.service_networks();
         self.plan.problems = self.all_problems();
         round.touched
     }
@@ -187,6 +199,7 @@ impl Planner {
             let contest = self.contests.entry(frontend).or_default();
             if round.affected.insert(frontend) {
                 self.wanted -= contest.size();
+                self.cluster.replace(&frontend, contest.winner(), None);
             }
             contest.restate(who, claimants);
         }
@@ -204,7 +217,9 @@ impl Planner {
                 contest.decide();
                 contest.admitted = true;
                 self.wanted += contest.size();
+                self.cluster.replace(frontend, None, contest.winner());
             }
+            self.settle_cluster_address(*frontend, &mut round.touched);
         }
         let mut affected = std::mem::take(&mut round.affected);
         if self.full || self.wanted > self.defaults.max_services {
@@ -214,6 +229,22 @@ impl Planner {
         for frontend in affected {
             self.place(model, frontend, round);
             self.tell_losers(model, frontend);
+        }
+    }
+
+    /// Whether other ports of a frontend's address are refused now.
+    fn settle_cluster_address(&mut self, frontend: Frontend, touched: &mut BTreeSet<Frontend>) {
+        let own = &self.defaults.options.addresses;
+        if self.cluster.settle(frontend.address, own, &mut self.plan.cluster_addresses) {
+            touched.insert(frontend);
+        }
+    }
+
+    /// The same at addresses that the node has got, or has not any more.
+    fn leave_own_addresses(&mut self, round: &mut Round) {
+        for address in std::mem::take(&mut self.readdressed) {
+            let at = Frontend::new(address, 0, Protocol::Tcp);
+            self.settle_cluster_address(at, &mut round.touched);
         }
     }
 
