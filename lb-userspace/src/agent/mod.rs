@@ -86,6 +86,8 @@ pub struct Config {
     pub cgroup: Option<PathBuf>,
     /// Time between sweeps.
     pub sweep_interval: Duration,
+    /// Time between two looks whether the maps hold what was written.
+    pub check_interval: Duration,
     /// Time between recounts.
     pub recount_interval: Duration,
     /// How long connections live, where that is given.
@@ -166,6 +168,11 @@ pub async fn run(config: Config) -> Result<()> {
 
 async fn serve(config: &Config, kernel: Loaded, sources: Prepared) -> Result<()> {
     let node = start::attach(config, kernel).await.context(start::Failed)?;
+    if config.api.is_some() {
+        for oddity in crate::plan::node_port_oddities(&config.services, node.addresses()) {
+            tracing::warn!("{oddity}");
+        }
+    }
     let programmer = start::restore(config, &node).context(start::Failed)?;
     let observers = observers::Observers::new(config, programmer.names()).context(start::Failed)?;
     events::Agent::new(config, node, programmer, sources.start(), observers).run().await

@@ -48,6 +48,9 @@ pub struct RunArgs {
     /// How often the connection counts are checked against the connections, and corrected
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     recount_interval: Duration,
+    /// How often the maps are compared with what was written there, and repaired if somebody else has changed them
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    check_interval: Duration,
     /// How long an established TCP connection lives after its last packet; 0: as it was, at first as IPVS, 15m
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = timeout)]
     tcp_timeout: u32,
@@ -231,6 +234,7 @@ fn config(args: RunArgs) -> Result<Config> {
         sockets: args.sockets.socket_lb == SocketArg::HostOnly,
         cgroup: args.sockets.cgroup,
         sweep_interval: args.sweep_interval,
+        check_interval: args.check_interval,
         recount_interval: args.recount_interval,
         timeouts,
         switches: args.switches.bits(),

@@ -34,6 +34,8 @@ pub struct Planner {
     pub(super) problems: Problems,
     no_local: Counter,
     cluster: Cluster,
+    /// The addresses that stand for the node, one of each family.
+    own: Vec<IpAddr>,
     /// The node's own addresses are others than at the last update.
     readdressed: Vec<IpAddr>,
 }
@@ -74,6 +76,7 @@ impl Planner {
             problems: Problems::default(),
             no_local: Counter::default(),
             cluster: Cluster::default(),
+            own: Vec::new(),
             readdressed: Vec::new(),
         }
     }
@@ -104,7 +107,7 @@ impl Planner {
     }
 
     /// Brings the plan to what the model says, of which `changes` is all that it does not say as at the last update. The
-    /// first update, and one where the node's zone or its pods' networks are others, look at everything. What comes back are
+    /// first update, and one where the node's zone, its address or its pods' networks are others, look at everything. What comes back are
     /// the virtual services that are others now, or gone.
     pub fn update(&mut self, model: &Model, node: &Node, changes: &Changes) -> BTreeSet<Frontend> {
         let whole = self.take_node(node);
@@ -133,10 +136,12 @@ impl Planner {
     fn take_node(&mut self, node: &Node) -> bool {
         let options = &self.defaults.options;
         let pod_networks = access::pod_networks(node, options);
-        let same =
-            (&self.node.name, &self.node.zone, &self.plan.pod_networks) == (&node.name, &node.zone, &pod_networks);
+        let own = node_ports::primary(node, options);
+        let same = (&self.node.name, &self.node.zone, &self.plan.pod_networks, &self.own)
+            == (&node.name, &node.zone, &pod_networks, &own);
         self.plan.node_port_addresses = node_ports::addresses(node, options);
         self.plan.pod_networks = pod_networks;
+        self.own = own;
         self.node = node.clone();
         std::mem::take(&mut self.new) || !same
     }
@@ -206,7 +211,8 @@ impl Planner {
     }
 
     fn claims(&self, service: &Service, slices: &[&EndpointSlice], problems: &mut Vec<Problem>) -> Vec<Claim> {
-        let site = Site { node: &self.node, defaults: &self.defaults, pod_networks: &self.plan.pod_networks };
+        let pod_networks = &self.plan.pod_networks;
+        let site = Site { node: &self.node, defaults: &self.defaults, pod_networks, own: &self.own };
         frontends::claims(service, slices, &site, problems)
     }
 

@@ -8,6 +8,8 @@ mod changes;
 mod configuration;
 mod datagrams;
 mod follow;
+mod late;
+mod node;
 mod objects;
 mod policy;
 mod rights;

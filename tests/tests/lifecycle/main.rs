@@ -5,5 +5,6 @@ mod foreign;
 mod interfaces;
 mod load;
 mod removal;
+mod repair;
 mod restart;
 mod rules;

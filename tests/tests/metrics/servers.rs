@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use bpvs_tests::agent::Agent;
 use bpvs_tests::http::{self, connect, send};
 use bpvs_tests::topology::Topology;
 use bpvs_tests::traffic::Dial;
@@ -43,6 +44,24 @@ fn the_paths_of_kube_proxys_metrics_server_are_there() {
             assert!(answer.headers.contains("x-content-type-options: nosniff"), "{}", answer.headers);
         }
     }
+}
+
+/// As Go's servers, and so kube-proxy's: of all addresses, those of IPv4 are some.
+#[test]
+fn servers_at_all_addresses_of_ipv6_take_ipv4_too_and_those_at_one_address_do_not() {
+    let world = world();
+    let builder = Agent::builder(&world.topology.node.namespace).manifests(&world.manifests);
+    let arguments = ["--metrics-bind-address", "[::]:10249", "--healthz-bind-address", "[::1]:10256"];
+    let _agent = arguments.iter().fold(builder, |builder, argument| builder.argument(*argument)).start().unwrap();
+    let node = &world.topology.node;
+    for at in ["127.0.0.1:10249", "[::1]:10249"] {
+        assert_eq!(get(&world, at, "/healthz").status, 200, "{at}");
+    }
+    for at in node.at(10_249) {
+        assert_eq!(http::get(&world.topology.external.namespace, at, "/healthz").unwrap().status, 200, "{at}");
+    }
+    assert_eq!(get(&world, "[::1]:10256", "/livez").status, 200);
+    http::get(&node.namespace, "127.0.0.1:10256".parse().unwrap(), "/livez").unwrap_err();
 }
 
 #[test]
