@@ -38,6 +38,7 @@ use anyhow::{Context, Result};
 use axum::http::Uri;
 use lb_common::scheduler::Scheduler;
 use lb_common::timeouts::Timeouts;
+use tracing::{info, warn};
 
 pub use self::config_file::ConfigFile;
 use self::sources::Prepared;
@@ -98,6 +99,8 @@ pub struct Config {
     pub oom_score_adjust: Option<i32>,
     /// The file that said so. When it changes the agent ends, to be started anew with what it says then.
     pub config_file: Option<ConfigFile>,
+    /// What is in force, as kube-proxy's configuration says it.
+    pub configuration: serde_json::Value,
 }
 
 /// What `ipvsadm --set` sets, in milliseconds; 0 keeps what there is.
@@ -169,8 +172,8 @@ pub async fn run(config: Config) -> Result<()> {
 async fn serve(config: &Config, kernel: Loaded, sources: Prepared) -> Result<()> {
     let node = start::attach(config, kernel).await.context(start::Failed)?;
     if config.api.is_some() {
-        for oddity in crate::plan::node_port_oddities(&config.services, node.addresses()) {
-            tracing::warn!("{oddity}");
+        for (odd, message) in crate::plan::node_port_oddities(&config.services, node.addresses()) {
+            if odd { warn!("{message}") } else { info!("{message}") }
         }
     }
     let programmer = start::restore(config, &node).context(start::Failed)?;

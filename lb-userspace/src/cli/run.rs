@@ -10,11 +10,13 @@ use lb_common::layout::{SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT, SETTING
 use lb_common::scheduler::Scheduler;
 use tracing::info;
 
-use super::kube_proxy::KubeProxyArgs;
+use super::kube_proxy::{KubeProxyArgs, Stated};
 use super::values::{duration, pattern, scheduler, timeout};
 use super::{Output, PinArgs};
 use crate::agent::{self, Config, TcHook, TimeoutChange};
 use crate::kernel::{interfaces::Selection, pins::Pins, probe, sizes::Sizes};
+use crate::kube_proxy::Settings;
+use crate::kube_proxy::document::document;
 use crate::source::rules::RulesFile;
 
 /// Arguments of `bpvs run`.
@@ -162,6 +164,10 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
         info!("--init-only: nothing has to be prepared; `bpvs run` itself needs the privileges");
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(path) = args.kube_proxy.write_config_to.clone() {
+        args.kube_proxy.stated(true)?.write(&path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let config = config(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(agent::run(config))?;
@@ -210,6 +216,7 @@ fn config(args: RunArgs) -> Result<Config> {
         tcp_fin: own(args.tcp_fin_timeout, stated.timeouts.tcp_fin),
         udp: own(args.udp_timeout, stated.timeouts.udp),
     };
+    let configuration = configuration(&stated, args.scheduler, timeouts);
     Ok(Config {
         pins: Pins::new(args.pins.pin_path),
         sizes,
@@ -240,7 +247,20 @@ fn config(args: RunArgs) -> Result<Config> {
         switches: args.switches.bits(),
         oom_score_adjust: stated.oom_score_adjust,
         config_file: stated.config_file,
+        configuration,
     })
+}
+
+/// What is in force, as kube-proxy's configuration says it; empty where something is answered nowhere.
+fn configuration(stated: &Stated, scheduler: Option<Scheduler>, timeouts: TimeoutChange) -> serde_json::Value {
+    let settings = stated.settings();
+    let mut document = document(&Settings { scheduler: scheduler.or(settings.scheduler), timeouts, ..settings });
+    for (field, at) in [("healthzBindAddress", stated.healthz), ("metricsBindAddress", stated.metrics)] {
+        if at.is_none() {
+            document[field] = "".into();
+        }
+    }
+    document
 }
 
 /// The node's name as kube-proxy finds it: what was given, else the host name; trimmed, in lower case.

@@ -26,9 +26,9 @@ pub(super) fn addresses(node: &Node, options: &Options) -> BTreeSet<IpAddr> {
         .collect()
 }
 
-/// What is odd about the addresses that are stated, for the log (NP-10): nothing is, or those of one family where the node has
-/// two. `found`: the node's own.
-pub fn oddities(options: &Options, found: &[IpAddr]) -> Vec<String> {
+/// What is to be said in the log of the addresses that are stated (NP-10), and whether it is odd: that nothing is, or that there
+/// are those of one family where the node has two. `found`: the node's own.
+pub fn oddities(options: &Options, found: &[IpAddr]) -> Vec<(bool, String)> {
     let NodePortAddresses::Networks(networks) = &options.node_port_addresses else { return Vec::new() };
     if !options.node_ports {
         return Vec::new();
@@ -36,7 +36,7 @@ pub fn oddities(options: &Options, found: &[IpAddr]) -> Vec<String> {
     if networks.is_empty() {
         let message = "node ports are served at all addresses of this node: nodePortAddresses (--nodeport-addresses) says \
                        nothing; `primary` would restrict them to those that stand for the node";
-        return vec![message.to_owned()];
+        return vec![(false, message.to_owned())];
     }
     let serves =
         |v4| found.iter().map(IpAddr::to_canonical).any(|address| can_serve(&address) && address.is_ipv4() == v4);
@@ -45,10 +45,11 @@ pub fn oddities(options: &Options, found: &[IpAddr]) -> Vec<String> {
         .into_iter()
         .filter(|(v4, ..)| serves(*v4) && !names(*v4))
         .map(|(_, missing, stated)| {
-            format!(
+            let message = format!(
                 "node ports are served at all {missing} addresses of this node: nodePortAddresses (--nodeport-addresses) \
                  has networks of {stated} alone"
-            )
+            );
+            (true, message)
         })
         .collect()
 }
@@ -87,11 +88,12 @@ mod tests {
             let options = Options { node_port_addresses: NodePortAddresses::Networks(networks), ..Options::default() };
             let told = oddities(&options, found);
             assert!(told.len() < 2, "{told:?}");
-            told.first().map_or(String::new(), |line| line.split(':').next().unwrap().to_owned())
+            let told = told.first().map(|(odd, line)| (*odd, line.split(':').next().unwrap().to_owned()));
+            told.map(|(odd, line)| format!("{}{line}", if odd { "odd: " } else { "" })).unwrap_or_default()
         };
         assert_eq!(told(&[], &both), "node ports are served at all addresses of this node");
-        assert_eq!(told(&["192.0.2.0/24"], &both), "node ports are served at all IPv6 addresses of this node");
-        assert_eq!(told(&["2001:db8::/32"], &both), "node ports are served at all IPv4 addresses of this node");
+        assert_eq!(told(&["192.0.2.0/24"], &both), "odd: node ports are served at all IPv6 addresses of this node");
+        assert_eq!(told(&["2001:db8::/32"], &both), "odd: node ports are served at all IPv4 addresses of this node");
         for (stated, found) in [(&["192.0.2.0/24", "2001:db8::/32"] as &[&str], &both), (&["192.0.2.0/24"], &v4)] {
             assert_eq!(told(stated, found), "");
         }
@@ -99,7 +101,7 @@ mod tests {
             Options { node_port_addresses: NodePortAddresses::Primary, ..Options::default() },
             Options { node_ports: false, ..Options::default() },
         ] {
-            assert_eq!(oddities(&options, &both), [] as [&str; 0]);
+            assert_eq!(oddities(&options, &both), []);
         }
     }
 }

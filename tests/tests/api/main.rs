@@ -8,6 +8,7 @@ mod changes;
 mod configuration;
 mod datagrams;
 mod follow;
+mod in_place;
 mod late;
 mod node;
 mod objects;

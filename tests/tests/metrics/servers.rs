@@ -5,12 +5,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use bpvs_tests::agent::Agent;
+use bpvs_tests::exposition;
 use bpvs_tests::http::{self, connect, send};
 use bpvs_tests::topology::Topology;
 use bpvs_tests::traffic::Dial;
 use bpvs_tests::world::{TCP, World, frontends, wait_for, wait_listed};
 
-use super::{HEALTHZ, METRICS, agent, get, scrape};
+use super::{HEALTHZ, HERE, METRICS, agent, get, scrape};
 
 /// An address that is taken is tried again every 5 s.
 const RETRIED: Duration = Duration::from_secs(15);
@@ -62,6 +63,38 @@ fn servers_at_all_addresses_of_ipv6_take_ipv4_too_and_those_at_one_address_do_no
     }
     assert_eq!(get(&world, "[::1]:10256", "/livez").status, 200);
     http::get(&node.namespace, "127.0.0.1:10256".parse().unwrap(), "/livez").unwrap_err();
+}
+
+#[test]
+fn the_configuration_in_force_is_shown_and_whether_the_server_was_well() {
+    let world = world();
+    let _agent = agent(&world, &["--scheduler=wlc", "--cluster-cidr=10.1.0.0/16", "--tcp-timeout=90s"]);
+    let shown = get(&world, METRICS, "/configz");
+    assert!(shown.headers.contains("content-type: application/json"), "{}", shown.headers);
+    let configuration = &shown.json()["kubeproxy.config.k8s.io"];
+    for (pointer, value) in [
+        ("/kind", "KubeProxyConfiguration"),
+        ("/apiVersion", "kubeproxy.config.k8s.io/v1alpha1"),
+        ("/mode", "ipvs"),
+        ("/ipvs/scheduler", "wlc"),
+        ("/ipvs/tcpTimeout", "1m30s"),
+        ("/clusterCIDR", "10.1.0.0/16"),
+        ("/hostnameOverride", HERE),
+        ("/healthzBindAddress", HEALTHZ),
+        ("/metricsBindAddress", METRICS),
+    ] {
+        assert_eq!(configuration.pointer(pointer), Some(&value.into()), "{pointer}: {configuration}");
+    }
+    let slis = || get(&world, METRICS, "/metrics/slis").body;
+    assert_eq!(slis(), "", "nobody has asked");
+    for count in 1..=2 {
+        get(&world, METRICS, "/healthz");
+        let told = exposition::parse(&slis()).unwrap();
+        let labels = [("name", "ping"), ("type", "healthz")];
+        assert_eq!(told["kubernetes_healthcheck"].value(&labels), Some(1.0));
+        let labels = [labels[0], ("status", "success"), labels[1]];
+        assert_eq!(told["kubernetes_healthchecks_total"].value(&labels), Some(f64::from(count)));
+    }
 }
 
 #[test]
