@@ -22,11 +22,13 @@ pub enum Drop {
     NoLocalDestination = 7,
     /// The client is in none of the networks that the service takes (`loadBalancerSourceRanges`): not answered.
     SourceNotAllowed = 8,
+    /// The address is one that Services get theirs from, and no Service has it: not sent on.
+    NoService = 9,
 }
 
 impl Drop {
     /// Every reason, by index.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NoDestination,
         Self::NotSyn,
         Self::TableFull,
@@ -36,6 +38,7 @@ impl Drop {
         Self::Unanswerable,
         Self::NoLocalDestination,
         Self::SourceNotAllowed,
+        Self::NoService,
     ];
 
     /// Its name in listings and metrics.
@@ -50,6 +53,7 @@ impl Drop {
             Self::Unanswerable => "unanswerable",
             Self::NoLocalDestination => "no-local-destination",
             Self::SourceNotAllowed => "source-not-allowed",
+            Self::NoService => "no-service",
         }
     }
 }

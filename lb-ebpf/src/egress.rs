@@ -4,6 +4,7 @@
 
 use lb_common::{
     address::Protocol,
+    drops::Drop,
     layout::ConnectionState,
     nat::{self, Rewrite},
     packet::{Kind, Packet},
@@ -13,11 +14,12 @@ use crate::{
     connections::Entry,
     fragments,
     frame::Frame,
+    lookup,
     maps::Scratch,
     masquerade, reply,
     settings::scratch,
     translate::{ErrorRewrite, parse, parse_quoted, translate_error},
-    verdict::NEXT,
+    verdict::{self, NEXT},
 };
 
 /// The program.
@@ -40,7 +42,7 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
         return NEXT;
     }
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
-    let Some(entry) = Entry::find(&packet.key) else { return NEXT };
+    let Some(entry) = Entry::find(&packet.key) else { return foreign(packet) };
     let state = entry.state();
     if state.has(ConnectionState::PASSING) {
         return masquerade::outbound(frame, packet, &entry);
@@ -49,6 +51,13 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
         return NEXT;
     }
     reply::run(frame, packet, protocol, &entry)
+}
+
+/// A packet of no connection. Here and not where it came in, since another proxy of this node may have translated it
+/// meanwhile.
+#[inline(always)]
+fn foreign(packet: &Packet) -> i32 {
+    if lookup::is_of_services(&packet.key.destination) != 0 { verdict::drop(Drop::NoService) } else { NEXT }
 }
 
 /// An ICMP error about a request, from the real server, a router behind the node or the node itself: to the client it

@@ -1,11 +1,13 @@
 //! Which virtual service a packet is for: by its mark, its address and port, the port at an address of the node, its
-//! address alone, or the network of it, in this order (`ip_vs_service_find`; networks and node ports are ours).
+//! address alone, or the network of it, in this order (`ip_vs_service_find`; networks and node ports are ours). And what
+//! becomes of what is for none, at an address where there is nothing but services.
 
 use aya_ebpf::btf_maps::lpm_trie::Key;
 use lb_common::{
     address::{Address, Port},
     layout::{
-        LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_NODE_PORTS, LOOKUP_PREFIXES, NETWORK_NODE_PORTS, PREFIX_BASE,
+        LOOKUP_ALL_PORTS, LOOKUP_CLUSTER_ADDRESSES, LOOKUP_MARKS, LOOKUP_NODE_PORTS, LOOKUP_PREFIXES,
+        LOOKUP_SERVICE_NETWORKS, NETWORK_CLUSTER_ADDRESSES, NETWORK_NODE_PORTS, NETWORK_SERVICES, PREFIX_BASE,
         SERVICE_BY_ADDRESS, SERVICE_EXTERNAL, SERVICE_NODE_PORT, Service, ServiceKey, ServicePrefix,
     },
 };
@@ -46,16 +48,31 @@ fn service(wanted: &Wanted) -> Option<&'static Service> {
 }
 
 /// Copies a service to `place`: what is found in either map is in one place then, and the verifier follows what comes next
-/// once. 0 if there is none.
+/// once. 0 if there is none. What is for no port of a cluster address is for a service without a server, which refuses it
+/// (NE-7).
 #[inline(never)]
 pub fn copy(wanted: &Wanted, place: &mut Service) -> u32 {
-    match service(wanted) {
-        Some(found) => {
-            *place = *found;
-            1
-        }
-        None => 0,
+    if let Some(found) = service(wanted) {
+        *place = *found;
+        return 1;
     }
+    if !looks_for(LOOKUP_CLUSTER_ADDRESSES) || !is_in(NETWORK_CLUSTER_ADDRESSES, &wanted.address) {
+        return 0;
+    }
+    *place = Service::NONE;
+    1
+}
+
+/// Not 0 if an address is one that cluster addresses are taken from, so that nobody outside of this node has it.
+#[inline(never)]
+pub fn is_of_services(address: &Address) -> u32 {
+    (looks_for(LOOKUP_SERVICE_NETWORKS) && is_in(NETWORK_SERVICES, address)).into()
+}
+
+/// True if there is any of this kind.
+#[inline(always)]
+fn looks_for(kind: u32) -> bool {
+    LOOKUPS.get(0).copied().unwrap_or(0) & kind != 0
 }
 
 /// The service that external clients have in place of the one that was found: copied to the same place. 0 if it is not

@@ -255,7 +255,8 @@ fn key_of(object: &Value) -> Key {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let kind = text("/kind").expect("an object has a kind");
     let name = text("/metadata/name").expect("an object has a name");
-    let namespace = if kind == "Node" { "" } else { text("/metadata/namespace").unwrap_or("default") };
+    let namespace =
+        if matches!(kind, "Node" | "ServiceCIDR") { "" } else { text("/metadata/namespace").unwrap_or("default") };
     (collection_of(kind), namespace.to_owned(), name.to_owned())
 }
 

@@ -94,6 +94,10 @@ pub const LOOKUP_PREFIXES: u32 = 1 << 2;
 
 /// [`LOOKUP_MARKS`]' kind: there are node ports.
 pub const LOOKUP_NODE_PORTS: u32 = 1 << 3;
+/// [`LOOKUP_MARKS`]' kind: there are cluster addresses ([`NETWORK_CLUSTER_ADDRESSES`]).
+pub const LOOKUP_CLUSTER_ADDRESSES: u32 = 1 << 4;
+/// [`LOOKUP_MARKS`]' kind: there are networks of cluster addresses ([`NETWORK_SERVICES`]).
+pub const LOOKUP_SERVICE_NETWORKS: u32 = 1 << 5;
 
 /// Key of `networks`, a longest-prefix-match trie of networks that clients or node ports are in. The owner must match in
 /// full, so that the prefix is [`NETWORK_BASE`] bits longer than the network's (an IPv4 network's by 96 more).
@@ -112,6 +116,11 @@ pub const NETWORK_BASE: u32 = 32;
 pub const NETWORK_PODS: u32 = 0;
 /// [`NetworkKey::owner`]: addresses of the node that node ports are served on.
 pub const NETWORK_NODE_PORTS: u32 = u32::MAX;
+/// [`NetworkKey::owner`]: cluster addresses of Services. What is no service there is refused.
+pub const NETWORK_CLUSTER_ADDRESSES: u32 = u32::MAX - 1;
+/// [`NetworkKey::owner`]: networks that cluster addresses are taken from. What is sent there and is for no service does not
+/// leave the node.
+pub const NETWORK_SERVICES: u32 = u32::MAX - 2;
 
 /// Value of `services`: one lookup decides everything about a new connection. Flipping this value publishes a new
 /// set of destinations, tables and scheduler at once.
@@ -148,6 +157,26 @@ pub struct Service {
     pub access: u8,
     /// [`SERVICE_PERSISTENT`]: milliseconds from a client's last new connection to the end of its template.
     pub persistence_timeout: u32,
+}
+
+impl Service {
+    /// One without servers, that is nobody's.
+    pub const NONE: Self = Self {
+        id: 0,
+        version: 0,
+        scheduler: 0,
+        flags: 0,
+        set_base: 0,
+        set_length: 0,
+        table_base: 0,
+        table_length: 0,
+        max_weight: 0,
+        weight_step: 0,
+        started: 0,
+        persistence_prefix: 0,
+        access: 0,
+        persistence_timeout: 0,
+    };
 }
 
 /// [`Service::flags`]: hash the source port too (`sh-port`, `mh-port`).

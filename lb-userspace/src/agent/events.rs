@@ -38,6 +38,8 @@ const COLLECT: Duration = Duration::from_secs(60);
 
 /// A sweep rests this many times as long as it took, at least: packets of its CPU wait while it runs.
 const SWEEP_REST: u32 = 20;
+/// Likewise a look at all maps: what changes waits while it lasts.
+const CHECK_REST: u32 = 100;
 /// Likewise a look at the node, whose cost follows its interfaces and routes: thousands of routes may change a second.
 const LOOK_REST: u32 = 4;
 
@@ -51,6 +53,8 @@ pub struct Agent {
     network: watch::Receiver<u64>,
     sweeper: Sweeper,
     sweep_interval: Duration,
+    check_interval: Duration,
+    check_errors: Once,
     sweep_errors: Once,
     node_errors: Once,
     observers: Observers,
@@ -87,6 +91,8 @@ impl Agent {
             sweeper: Sweeper::new(config.recount_interval),
             config_file: config.config_file.clone(),
             sweep_interval: config.sweep_interval,
+            check_interval: config.check_interval,
+            check_errors: Once::default(),
             sweep_errors: Once::default(),
             node_errors: Once::default(),
             observers,
@@ -107,6 +113,8 @@ impl Agent {
         let mut reconfigured = pin!(config_file::changed(self.config_file.take()));
         let mut sweep = interval(self.sweep_interval);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut check = interval(self.check_interval);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut collect = interval(COLLECT);
         let mut resync = interval(RESYNC);
         loop {
@@ -126,6 +134,10 @@ impl Agent {
                 _ = sweep.tick() => {
                     let took = self.sweep();
                     sweep.reset_after(rest(self.sweep_interval, took, SWEEP_REST));
+                }
+                _ = check.tick() => {
+                    let took = self.check_maps();
+                    check.reset_after(rest(self.check_interval, took, CHECK_REST));
                 }
                 _ = collect.tick() => block_in_place(|| self.programmer.collect(Instant::now())),
                 update = self.updates.recv() => match update {
@@ -217,6 +229,22 @@ impl Agent {
         for error in self.node_errors.news(errors) {
             warn!("{error}; trying again");
         }
+    }
+
+    /// Looks whether somebody else has changed the maps, once they are programmed; how long it took.
+    fn check_maps(&mut self) -> Duration {
+        let begin = Instant::now();
+        if !self.ready {
+            return Duration::ZERO;
+        }
+        let result = block_in_place(|| self.programmer.compare());
+        if result.as_ref().is_ok_and(|differ| *differ) {
+            self.due = Some(sooner(self.due, Instant::now()));
+        }
+        for error in self.check_errors.news(result.err().map(|error| format!("{error:#}"))) {
+            warn!("{error}; trying again");
+        }
+        begin.elapsed()
     }
 
     /// Sweeps; how long it took.

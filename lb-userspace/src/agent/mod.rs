@@ -40,6 +40,7 @@ use anyhow::{Context, Result};
 use axum::http::Uri;
 use lb_common::scheduler::Scheduler;
 use lb_common::timeouts::Timeouts;
+use tracing::{info, warn};
 
 pub use self::config_file::ConfigFile;
 use self::sources::Prepared;
@@ -93,6 +94,8 @@ pub struct Config {
     pub cgroup: Option<PathBuf>,
     /// Time between sweeps.
     pub sweep_interval: Duration,
+    /// Time between two looks whether the maps hold what was written.
+    pub check_interval: Duration,
     /// Time between recounts.
     pub recount_interval: Duration,
     /// How long connections live, where that is given.
@@ -103,6 +106,8 @@ pub struct Config {
     pub oom_score_adjust: Option<i32>,
     /// The file that said so. When it changes the agent ends, to be started anew with what it says then.
     pub config_file: Option<ConfigFile>,
+    /// What is in force, as kube-proxy's configuration says it.
+    pub configuration: serde_json::Value,
 }
 
 /// What `ipvsadm --set` sets, in milliseconds; 0 keeps what there is.
@@ -173,6 +178,11 @@ pub async fn run(config: Config) -> Result<()> {
 
 async fn serve(config: &Config, kernel: Loaded, sources: Prepared) -> Result<()> {
     let node = start::attach(config, kernel).await.context(start::Failed)?;
+    if config.api.is_some() {
+        for (odd, message) in crate::plan::node_port_oddities(&config.services, node.addresses()) {
+            if odd { warn!("{message}") } else { info!("{message}") }
+        }
+    }
     let programmer = start::restore(config, &node).context(start::Failed)?;
     let observers = observers::Observers::new(config, programmer.names()).context(start::Failed)?;
     events::Agent::new(config, node, programmer, sources.start(), observers).run().await

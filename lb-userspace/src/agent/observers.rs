@@ -62,13 +62,13 @@ impl Observers {
             let server = Server {
                 flag: "--metrics-bind-address",
                 at,
-                paths: "/metrics, /healthz, /proxyMode",
+                paths: "/metrics, /metrics/slis, /healthz, /proxyMode, /configz",
                 clients: 16,
                 notice: Notice::MetricsFail,
                 hard_fail: config.bind_hard_fail,
             };
             let scraper = Scraper::open(&config.pins, metrics.clone(), names.clone(), config.metrics_limit)?;
-            answers.push((server, metrics::server::router(scraper)));
+            answers.push((server, metrics::server::router(scraper, &config.configuration)));
         }
         Ok(Self {
             checks: Checks::new(health.clone()),

@@ -71,7 +71,7 @@ impl Pending {
                     self.take_trigger(model, source, &key);
                     self.slices.insert(key);
                 }
-                Kind::Node => {}
+                Kind::Node | Kind::ServiceCidr => {}
             }
         }
         counts

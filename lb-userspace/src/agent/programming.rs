@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::restored::Restored;
-use crate::datapath::{ApplyError, MapStore, Summary, Writer};
+use crate::datapath::compare::Differences;
+use crate::datapath::{ApplyError, MapStore, StoreError, Summary, Writer};
 use crate::model::{Model, Node};
 use crate::plan::{Frontend, Planner};
 
@@ -19,12 +20,32 @@ pub struct Programming<S> {
     pub touched: BTreeSet<Frontend>,
     /// The maps may lack more than what the next change says (SY-5).
     behind: bool,
+    /// What the maps hold must be read before anything is written.
+    unread: bool,
 }
 
 impl<S: MapStore> Programming<S> {
     /// What the maps hold is known to the writer alone: the first time, everything is looked at.
     pub fn new(planner: Planner, writer: Writer<S>) -> Self {
-        Self { planner, writer, touched: BTreeSet::new(), behind: true }
+        Self { planner, writer, touched: BTreeSet::new(), behind: true, unread: false }
+    }
+
+    /// Looks whether somebody else has changed the maps (SY-6). If so, the next round reads what they hold and looks at
+    /// everything.
+    pub fn compare(&mut self) -> Result<Differences, StoreError> {
+        let found = self.writer.compare()?;
+        if found.count > 0 {
+            (self.behind, self.unread) = (true, true);
+        }
+        Ok(found)
+    }
+
+    /// Reads what the maps hold, if that is not what the writer knows. True if it was read.
+    pub fn read(&mut self) -> Result<bool, StoreError> {
+        if self.unread {
+            self.writer.reread()?;
+        }
+        Ok(std::mem::take(&mut self.unread))
     }
 
     /// Brings plan and maps to what the model says, which must be complete. While it has gaps, what was programmed by an

@@ -14,6 +14,7 @@ use super::programming::Programming;
 use super::restored::{self, Restored};
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
 use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
+use crate::kernel::pins::Pins;
 use crate::metrics::scrape::Names;
 use crate::model::{Model, ProblemLog};
 use crate::plan::{Defaults, HealthCheck, NoLocal, Plan, Planner, can_serve_node_ports};
@@ -25,6 +26,7 @@ pub struct Programmer {
     programming: Programming<KernelStore>,
     restored: Restored,
     node_name: String,
+    pins: Pins,
     names: Names,
     problems: ProblemLog,
     errors: Once,
@@ -70,6 +72,7 @@ impl Programmer {
             programming: Programming::new(Planner::new(defaults), writer),
             restored,
             node_name: config.node_name.clone(),
+            pins: config.pins.clone(),
             names: Names::default(),
             problems: ProblemLog::new(),
             errors: Once::default(),
@@ -100,6 +103,13 @@ impl Programmer {
     /// after an error.
     pub fn sync(&mut self, model: &mut Model, now: Instant) -> Outcome {
         let node = model.node(&self.node_name);
+        if let Err(error) = self.read() {
+            for error in self.errors.news([format!("{error:#}")]) {
+                warn!("{error}; trying again");
+            }
+            let planner = &self.programming.planner;
+            return Outcome { no_local: planner.no_local(), problems: planner.plan().problems.len(), complete: false };
+        }
         let result = self.programming.follow(model, &node, &mut self.restored, now);
         self.names.update(&self.programming.planner.plan().services, &self.programming.touched);
         let problems = model.problems();
@@ -121,6 +131,32 @@ impl Programmer {
         let planner = &self.programming.planner;
         let problems = problems.len() + planner.plan().problems.len();
         Outcome { no_local: planner.no_local(), problems, complete }
+    }
+
+    /// Looks whether the maps still hold what was written. True if the next sync has something to repair.
+    pub fn compare(&mut self) -> Result<bool> {
+        let found = self.programming.compare().context("cannot compare the maps with what was written")?;
+        if found.count > 0 {
+            let (count, first) = (found.count, found.first.join("; "));
+            warn!(
+                "{count} entries of the maps are not as they were written, somebody else has changed them: {first}; repairing"
+            );
+        }
+        Ok(found.count > 0)
+    }
+
+    /// After that: reads what the maps hold now.
+    fn read(&mut self) -> Result<()> {
+        if self.programming.read().context("cannot read the maps that somebody else has changed")? {
+            let writer = &mut self.programming.writer;
+            for finding in writer.findings() {
+                warn!("{finding}");
+            }
+            if writer.has_unnamed() {
+                writer.name_removed(restored::names(&Pinned::open(&self.pins)?)?);
+            }
+        }
+        Ok(())
     }
 
     /// What is to be programmed, but for what an earlier agent has programmed and nobody can read.

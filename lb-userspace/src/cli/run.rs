@@ -10,12 +10,14 @@ use lb_common::layout::{SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT, SETTING
 use lb_common::scheduler::Scheduler;
 use tracing::info;
 
-use super::kube_proxy::KubeProxyArgs;
+use super::kube_proxy::{KubeProxyArgs, Stated};
 use super::values::{duration, pattern, scheduler, timeout};
 use super::{Output, PinArgs};
 use crate::agent::{self, Config, TcHook, TimeoutChange};
 use crate::kernel::bpf::XdpMode;
 use crate::kernel::{interfaces::Selection, pins::Pins, probe, sizes::Sizes};
+use crate::kube_proxy::Settings;
+use crate::kube_proxy::document::document;
 use crate::source::rules::RulesFile;
 
 /// Arguments of `bpvs run`.
@@ -56,6 +58,9 @@ pub struct RunArgs {
     /// How often the connection counts are checked against the connections, and corrected
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     recount_interval: Duration,
+    /// How often the maps are compared with what was written there, and repaired if somebody else has changed them
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    check_interval: Duration,
     /// How long an established TCP connection lives after its last packet; 0: as it was, at first as IPVS, 15m
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = timeout)]
     tcp_timeout: u32,
@@ -187,6 +192,10 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
         info!("--init-only: nothing has to be prepared; `bpvs run` itself needs the privileges");
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(path) = args.kube_proxy.write_config_to.clone() {
+        args.kube_proxy.stated(true)?.write(&path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let config = config(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(agent::run(config))?;
@@ -235,6 +244,7 @@ fn config(args: RunArgs) -> Result<Config> {
         tcp_fin: own(args.tcp_fin_timeout, stated.timeouts.tcp_fin),
         udp: own(args.udp_timeout, stated.timeouts.udp),
     };
+    let configuration = configuration(&stated, args.scheduler, timeouts);
     Ok(Config {
         pins: Pins::new(args.pins.pin_path),
         sizes,
@@ -261,12 +271,26 @@ fn config(args: RunArgs) -> Result<Config> {
         sockets: args.sockets.socket_lb == SocketArg::HostOnly,
         cgroup: args.sockets.cgroup,
         sweep_interval: args.sweep_interval,
+        check_interval: args.check_interval,
         recount_interval: args.recount_interval,
         timeouts,
         switches: args.switches.bits(),
         oom_score_adjust: stated.oom_score_adjust,
         config_file: stated.config_file,
+        configuration,
     })
+}
+
+/// What is in force, as kube-proxy's configuration says it; empty where something is answered nowhere.
+fn configuration(stated: &Stated, scheduler: Option<Scheduler>, timeouts: TimeoutChange) -> serde_json::Value {
+    let settings = stated.settings();
+    let mut document = document(&Settings { scheduler: scheduler.or(settings.scheduler), timeouts, ..settings });
+    for (field, at) in [("healthzBindAddress", stated.healthz), ("metricsBindAddress", stated.metrics)] {
+        if at.is_none() {
+            document[field] = "".into();
+        }
+    }
+    document
 }
 
 /// The node's name as kube-proxy finds it: what was given, else the host name; trimmed, in lower case.

@@ -12,9 +12,10 @@ use std::{
 use lb_common::{
     layout::{
         ACCESS_MASQUERADE, ACCESS_MASQUERADE_EXTERNAL, ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT,
-        DESTINATION_AVAILABLE, Destination, DestinationSlot, LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_NODE_PORTS,
-        LOOKUP_PREFIXES, SERVICE_ALL_PORTS, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_MARKED,
-        SERVICE_ONE_PACKET, SERVICE_PERSISTENT, SERVICE_THRESHOLDS, Service, Traffic,
+        DESTINATION_AVAILABLE, Destination, DestinationSlot, LOOKUP_ALL_PORTS, LOOKUP_CLUSTER_ADDRESSES, LOOKUP_MARKS,
+        LOOKUP_NODE_PORTS, LOOKUP_PREFIXES, LOOKUP_SERVICE_NETWORKS, SERVICE_ALL_PORTS, SERVICE_HASH_FALLBACK,
+        SERVICE_HASH_PORT, SERVICE_MARKED, SERVICE_ONE_PACKET, SERVICE_PERSISTENT, SERVICE_THRESHOLDS, Service,
+        Traffic,
     },
     scheduler::{Scheduler, word::SchedulerWord},
 };
@@ -114,6 +115,8 @@ pub fn dump(store: &impl MapStore) -> Result<String, StoreError> {
             (LOOKUP_ALL_PORTS, "all-ports"),
             (LOOKUP_PREFIXES, "prefixes"),
             (LOOKUP_NODE_PORTS, "node-ports"),
+            (LOOKUP_CLUSTER_ADDRESSES, "cluster-addresses"),
+            (LOOKUP_SERVICE_NETWORKS, "service-networks"),
         ];
         let _ = writeln!(text, "lookups {}", list(lookups, &kinds));
     }

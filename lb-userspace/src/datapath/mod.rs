@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`writer`] | [`Writer`]: what is programmed, and how it becomes what is desired |
 //! | `restore` | reads what is programmed, heals what cannot be |
+//! | [`compare`] | whether the maps still hold what was written |
 //! | `named` | what services were called that were removed before it |
 //! | `update`, `version` | one service: what to write, in which order |
 //! | [`collect`] | removed destinations, until nothing refers to them |
@@ -23,6 +24,7 @@
 
 pub mod allocate;
 pub mod collect;
+pub mod compare;
 mod diff;
 pub mod dump;
 pub mod entry;

@@ -1,4 +1,5 @@
-//! Map `networks`: which clients are pods, which addresses of the node serve node ports, and whom a service takes.
+//! Map `networks`: which clients are pods, which addresses of the node serve node ports, whom a service takes, and where
+//! there is nothing but services.
 //!
 //! What is new is written before the services that it is for, what is old is deleted after them: a service that names
 //! its clients never stands there without their networks.
@@ -8,7 +9,10 @@ use std::{collections::BTreeSet, fmt, net::IpAddr};
 use ipnet::IpNet;
 use lb_common::{
     address::Address,
-    layout::{NETWORK_BASE, NETWORK_NODE_PORTS, NETWORK_PODS, NetworkKey},
+    layout::{
+        LOOKUP_CLUSTER_ADDRESSES, LOOKUP_SERVICE_NETWORKS, NETWORK_BASE, NETWORK_CLUSTER_ADDRESSES, NETWORK_NODE_PORTS,
+        NETWORK_PODS, NETWORK_SERVICES, NetworkKey,
+    },
 };
 
 use super::{Access, ApplyError, MapStore, Plan, Writer, frontend::bits_before, state::ServiceState, write::Write};
@@ -64,6 +68,8 @@ impl fmt::Display for Network {
         match self.owner {
             NETWORK_PODS => f.write_str(" of the pods"),
             NETWORK_NODE_PORTS => f.write_str(" of node ports"),
+            NETWORK_CLUSTER_ADDRESSES => f.write_str(" of a Service"),
+            NETWORK_SERVICES => f.write_str(" of Services"),
             service => write!(f, " of the clients of service id {service}"),
         }
     }
@@ -73,7 +79,20 @@ impl fmt::Display for Network {
 fn of_node(plan: &Plan) -> BTreeSet<Network> {
     let addresses = plan.node_port_addresses.iter().map(|address| Network::new(NETWORK_NODE_PORTS, (*address).into()));
     let pods = plan.pod_networks.iter().map(|network| Network::new(NETWORK_PODS, *network));
-    addresses.chain(pods).collect()
+    let services = plan.service_networks.iter().map(|network| Network::new(NETWORK_SERVICES, *network));
+    addresses.chain(pods).chain(services).collect()
+}
+
+/// Owners of those.
+pub(super) const NETWORKS_OF_NODE: [u32; 3] = [NETWORK_NODE_PORTS, NETWORK_PODS, NETWORK_SERVICES];
+
+/// The kinds of lookup that a plan needs for its networks.
+pub(super) fn lookups(plan: &Plan) -> u32 {
+    let kinds = [
+        (!plan.cluster_addresses.is_empty(), LOOKUP_CLUSTER_ADDRESSES),
+        (!plan.service_networks.is_empty(), LOOKUP_SERVICE_NETWORKS),
+    ];
+    kinds.into_iter().filter(|(needed, _)| *needed).fold(0, |all, (_, kind)| all | kind)
 }
 
 /// The networks of a service's clients.
@@ -93,6 +112,35 @@ impl<S: MapStore> Writer<S> {
         }
     }
 
+    /// Every address that is a cluster address, in the plan or in the map.
+    pub(super) fn all_cluster_addresses(&self, plan: &Plan) -> BTreeSet<IpAddr> {
+        let owner = NETWORK_CLUSTER_ADDRESSES;
+        let had = self.networks.range(Network::first(owner)..).take_while(|network| network.owner == owner);
+        let had = had.map(|network| Address { words: network.words }.into());
+        plan.cluster_addresses.iter().copied().chain(had).collect()
+    }
+
+    /// Brings these addresses to what the plan says of them. After their services are there and before they go, so that a
+    /// port of a service is never taken for another one.
+    pub(super) fn settle_cluster_addresses(
+        &mut self,
+        plan: &Plan,
+        addresses: BTreeSet<IpAddr>,
+        errors: &mut Vec<ApplyError>,
+    ) {
+        for address in addresses {
+            let network = Network::new(NETWORK_CLUSTER_ADDRESSES, address.into());
+            let write = match (plan.cluster_addresses.contains(&address), self.networks.contains(&network)) {
+                (true, false) => Write::Network { network },
+                (false, true) => Write::DeleteNetwork { network },
+                _ => continue,
+            };
+            if let Err(error) = self.perform(&write, "cluster address", &address) {
+                errors.push(error);
+            }
+        }
+    }
+
     /// The writes that add a service's networks.
     pub(super) fn network_writes(&self, id: u32, access: &Access) -> Vec<Write> {
         let missing = of_service(id, access).filter(|network| !self.networks.contains(network));
@@ -104,7 +152,7 @@ impl<S: MapStore> Writer<S> {
     pub(super) fn settle_networks(&mut self, plan: &Plan, owners: BTreeSet<u32>, errors: &mut Vec<ApplyError>) {
         let of_node = of_node(plan);
         let mut old = Vec::new();
-        for owner in owners {
+        for owner in owners.into_iter().filter(|owner| *owner != NETWORK_CLUSTER_ADDRESSES) {
             let wanted = match self.services.get(&owner) {
                 None => BTreeSet::new(),
                 Some(ServiceState { applied: Some(applied), .. }) => of_service(owner, &applied.access).collect(),

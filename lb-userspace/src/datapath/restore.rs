@@ -29,16 +29,6 @@ impl<S: MapStore> Writer<S> {
     pub fn restore(store: S, limits: Limits) -> Result<Self, RestoreError> {
         let capacity = store.capacity();
         check(&limits, &Limits::of(capacity), capacity.services >= capacity.service_ids)?;
-        let mut records = HashMap::new();
-        for id in 1..capacity.destinations {
-            let record = store.destination(id)?;
-            if record.service != 0 {
-                records.insert(id, record);
-            }
-        }
-        let mut programmed: Vec<(Option<Virtual>, Key, Service)> =
-            store.entries()?.into_iter().map(|(key, value)| (Virtual::from_key(&key), key, value)).collect();
-        programmed.sort_by_key(|(service, key, _)| (*service, key.order()));
         let mut writer = Self {
             limits,
             services: BTreeMap::new(),
@@ -46,8 +36,8 @@ impl<S: MapStore> Writer<S> {
             draining: BTreeMap::new(),
             unretired: BTreeSet::new(),
             unevaluated: BTreeSet::new(),
-            lookups: store.lookups()?,
-            networks: store.networks()?.into_iter().collect(),
+            lookups: 0,
+            networks: BTreeSet::new(),
             templates: false,
             strays: Vec::new(),
             service_ids: IdPool::new(0, &BTreeSet::new()),
@@ -56,26 +46,58 @@ impl<S: MapStore> Writer<S> {
             findings: Vec::new(),
             writes: 0,
             live: Live::default(),
-            records,
+            records: HashMap::new(),
             store,
         };
-        for (service, key, value) in programmed {
-            writer.take_over(service, key, value)?;
+        writer.reread()?;
+        Ok(writer)
+    }
+
+    /// Forgets what was programmed, and reads what is. Writes nothing. After an error it must be done again before anything is
+    /// written.
+    ///
+    /// # Errors
+    /// Maps that cannot be read.
+    pub fn reread(&mut self) -> Result<(), StoreError> {
+        let capacity = self.store.capacity();
+        self.services.clear();
+        self.by_virtual.clear();
+        self.records.clear();
+        self.draining.clear();
+        self.unretired.clear();
+        self.unevaluated.clear();
+        self.strays.clear();
+        self.findings.clear();
+        self.arena = Arena::new(capacity.slots);
+        self.live = Live::default();
+        self.lookups = self.store.lookups()?;
+        self.networks = self.store.networks()?.into_iter().collect();
+        for id in 1..capacity.destinations {
+            let record = self.store.destination(id)?;
+            if record.service != 0 {
+                self.records.insert(id, record);
+            }
         }
-        writer.take_over_draining();
-        writer.take_over_thresholds()?;
+        let mut programmed: Vec<(Option<Virtual>, Key, Service)> =
+            self.store.entries()?.into_iter().map(|(key, value)| (Virtual::from_key(&key), key, value)).collect();
+        programmed.sort_by_key(|(service, key, _)| (*service, key.order()));
+        for (service, key, value) in programmed {
+            self.take_over(service, key, value)?;
+        }
+        self.take_over_draining();
+        self.take_over_thresholds()?;
         // What drains may be of a service that was persistent.
         let persistent = |state: &ServiceState| state.published.is_some_and(|p| p.flags & SERVICE_PERSISTENT != 0);
-        writer.templates = !writer.draining.is_empty() || writer.services.values().any(persistent);
-        let missing = writer.lookups_needed() & !writer.lookups;
+        self.templates = !self.draining.is_empty() || self.services.values().any(persistent);
+        let missing = self.lookups_needed() & !self.lookups;
         if missing != 0 {
-            writer.findings.push(Finding::Lookups { missing });
+            self.findings.push(Finding::Lookups { missing });
         }
-        let used = writer.services.keys().copied().collect();
-        writer.service_ids = IdPool::new(capacity.service_ids.saturating_sub(1), &used);
-        let used = writer.records.keys().copied().collect();
-        writer.destination_ids = IdPool::new(limits.destinations, &used);
-        Ok(writer)
+        let used = self.services.keys().copied().collect();
+        self.service_ids = IdPool::new(capacity.service_ids.saturating_sub(1), &used);
+        let used = self.records.keys().copied().collect();
+        self.destination_ids = IdPool::new(self.limits.destinations, &used);
+        Ok(())
     }
 
     /// Takes one entry of `services` over, or makes it a stray.

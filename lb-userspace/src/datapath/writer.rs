@@ -6,19 +6,18 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
     time::Instant,
 };
 
-use lb_common::layout::{
-    DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE, NETWORK_NODE_PORTS, NETWORK_PODS,
-    SERVICE_PERSISTENT,
-};
+use lb_common::layout::{DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE, SERVICE_PERSISTENT};
 
 use super::{
     ApplyError, Capacity, DesiredService, Finding, Frontend, MapStore, Network, Plan,
     allocate::{Arena, IdPool, Run},
     frontend::{Key, Virtual},
     live::Live,
+    networks::{self, NETWORKS_OF_NODE},
     state::{Draining, ServiceState},
     write::Write,
 };
@@ -128,7 +127,8 @@ impl<S: MapStore> Writer<S> {
             .map(|(service, _)| *service)
             .collect();
         let owners = self.networks.iter().map(|network| network.owner).collect();
-        self.bring_all(plan, wanted, &removed, owners, now, errors)
+        let addresses = self.all_cluster_addresses(plan);
+        self.bring_all(plan, wanted, &removed, (owners, addresses), now, errors)
     }
 
     /// The same where no other services than these of `plan` are others, or gone, than at the last apply, and all of that
@@ -151,17 +151,19 @@ impl<S: MapStore> Writer<S> {
         });
         let removed: Vec<Virtual> = removed.into_iter().collect();
         let ids = wanted.iter().map(|(service, _)| service).chain(&removed).filter_map(|s| self.by_virtual.get(s));
-        let owners = ids.copied().chain([NETWORK_NODE_PORTS, NETWORK_PODS]).collect();
-        self.bring_all(plan, wanted, &removed, owners, now, errors)
+        let owners = ids.copied().chain(NETWORKS_OF_NODE).collect();
+        let addresses = touched.iter().map(|frontend| frontend.address).collect();
+        self.bring_all(plan, wanted, &removed, (owners, addresses), now, errors)
     }
 
-    /// Brings these services to what is wanted, and removes those. `owners`: whose networks may be too many then.
+    /// Brings these services to what is wanted, and removes those. What may be others then: networks of these owners, and
+    /// whether these addresses are cluster addresses.
     fn bring_all(
         &mut self,
         plan: &Plan,
         wanted: Vec<(Virtual, &DesiredService)>,
         removed: &[Virtual],
-        owners: BTreeSet<u32>,
+        (owners, addresses): (BTreeSet<u32>, BTreeSet<IpAddr>),
         now: Instant,
         mut errors: Vec<ApplyError>,
     ) -> Result<Summary, Vec<ApplyError>> {
@@ -186,11 +188,12 @@ impl<S: MapStore> Writer<S> {
                 errors.push(error);
             }
         }
+        self.settle_cluster_addresses(plan, addresses, &mut errors);
         if !removed_first {
             self.remove_all(removed, now, &mut summary, &mut errors);
         }
         self.remove_strays(now, &mut errors);
-        self.settle_lookups(&mut errors);
+        self.settle_lookups(plan, &mut errors);
         self.settle_networks(plan, owners, &mut errors);
         self.retire_all(&mut errors);
         summary.writes = self.writes - writes;
@@ -257,8 +260,8 @@ impl<S: MapStore> Writer<S> {
     }
 
     /// Kinds of services that nobody looks for any more are not looked for: after the last of them is gone.
-    fn settle_lookups(&mut self, errors: &mut Vec<ApplyError>) {
-        let value = self.lookups_needed();
+    fn settle_lookups(&mut self, plan: &Plan, errors: &mut Vec<ApplyError>) {
+        let value = self.lookups_needed() | networks::lookups(plan);
         if value != self.lookups
             && let Err(error) = self.perform(&Write::Lookups { value }, "kinds of services", &"all")
         {

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use super::answers;
 use super::status::Health;
 use crate::plan::HealthCheck;
-use crate::serving::{answer, listen};
+use crate::serving::{Families, answer, listen};
 
 /// Load balancers that ask at one time.
 const CLIENTS: usize = 64;
@@ -86,7 +86,7 @@ impl Checks {
     }
 
     fn start(&self, name: &Name, port: u16, v4: bool, count: usize) -> std::io::Result<Running> {
-        let listener = listen(everywhere(v4, port))?;
+        let listener = listen(everywhere(v4, port), Families::Own)?;
         let endpoints = Arc::new(AtomicUsize::new(count));
         let (health, name, counted) = (self.health.clone(), name.clone(), endpoints.clone());
         // Any method, any path (HC-1).

@@ -75,6 +75,8 @@ impl Sizes {
             // A trie takes memory only for what is in it, so that it needs no setting of its own. One more than there can
             // be: before Linux 6.13 a full one refuses even to replace an entry.
             "service_prefixes" => self.services + 1,
+            // Likewise: a cluster address of each service, and networks of clients, pods and node ports.
+            "networks" => self.services + 16_384,
             // Ids count from 1, so that 0 can mean "none".
             "scheduler_state" | "service_retired" => self.services + 1,
             "destination_slots" => self.slots,
@@ -88,7 +90,7 @@ impl Sizes {
     /// The option that a map's size comes from.
     pub fn option(map: &str) -> Option<&'static str> {
         Some(match map {
-            "services" | "service_prefixes" | "scheduler_state" | "service_retired" => "--max-services",
+            "services" | "service_prefixes" | "networks" | "scheduler_state" | "service_retired" => "--max-services",
             "destination_slots" => "--max-slots",
             "destinations" | "destination_load" | "destination_traffic" | "sweep_recount" => "--max-destinations",
             "connections" => "--max-connections",
@@ -126,6 +128,7 @@ mod tests {
         for map in [
             "services",
             "service_prefixes",
+            "networks",
             "scheduler_state",
             "destination_slots",
             "destinations",

@@ -47,6 +47,25 @@ pub fn parse(text: &str) -> Option<i64> {
     i64::try_from(if negative { -sum } else { sum }).ok()
 }
 
+/// Milliseconds as Go writes them: `15m0s`, `1.5s`, `10ms`, `0s`.
+pub fn text(milliseconds: u32) -> String {
+    let (seconds, rest) = (milliseconds / 1000, milliseconds % 1000);
+    if seconds == 0 && rest > 0 {
+        return format!("{rest}ms");
+    }
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let fraction = match rest {
+        0 => String::new(),
+        rest => format!(".{rest:03}").trim_end_matches('0').to_owned(),
+    };
+    let whole = format!("{}{fraction}s", seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => whole,
+        (0, minutes) => format!("{minutes}m{whole}"),
+        (hours, minutes) => format!("{hours}h{minutes}m{whole}"),
+    }
+}
+
 /// Splits behind the digits that a text begins with.
 fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
@@ -67,6 +86,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn milliseconds_are_written_as_go_writes_them() {
+        for (milliseconds, expected) in [
+            (0, "0s"),
+            (10, "10ms"),
+            (1500, "1.5s"),
+            (1010, "1.01s"),
+            (60_000, "1m0s"),
+            (900_000, "15m0s"),
+            (3_600_000, "1h0m0s"),
+            (86_400_001, "24h0m0.001s"),
+        ] {
+            assert_eq!(text(milliseconds), expected);
+            assert_eq!(parse(expected), Some(i64::from(milliseconds) * 1_000_000));
+        }
+    }
 
     #[test]
     fn what_go_writes_and_reads_is_read() {

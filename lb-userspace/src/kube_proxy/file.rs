@@ -12,8 +12,8 @@ use crate::model::tree::{Tree, Value};
 use crate::source::{file, yaml};
 
 /// The kind, with its group and version.
-const KIND: &str = "KubeProxyConfiguration";
-const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
+pub(super) const KIND: &str = "KubeProxyConfiguration";
+pub(super) const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const EXPECTED: &str = "must be a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) as YAML or JSON";
 /// Largest file that is read, in bytes. One with every field has some 2,000.
 const MAX_BYTES: usize = 1 << 20;

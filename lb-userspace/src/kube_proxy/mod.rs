@@ -4,6 +4,7 @@
 //! | module | idea |
 //! |---|---|
 //! | [`values`] | single values, the same in the file and behind flags |
+//! | [`document`] | settings -> the file that says them |
 //! | [`duration`] | Go's durations |
 //! | [`fields`] | every field of the file: its shape, and what becomes of it |
 //! | [`file`] | bytes -> settings, or what is wrong with them |
@@ -11,6 +12,7 @@
 //!
 //! `docs/configuration.md` says of every field what becomes of it; a test compares it with [`fields::FIELDS`].
 
+pub mod document;
 pub mod duration;
 pub mod fields;
 pub mod file;

@@ -16,13 +16,16 @@ pub(crate) mod place;
 pub mod problem;
 pub mod rules;
 pub mod service;
+pub mod service_cidr;
 pub mod slice;
+mod source_id;
 mod store;
 pub mod tree;
 pub mod weights;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+
+use ipnet::IpNet;
 
 pub use affinity::Affinity;
 pub use exposure::{Exposure, ServiceType, TrafficPolicy};
@@ -32,41 +35,12 @@ pub use object::{Kind, Object, ObjectKey, Origin, ServiceName};
 pub use problem::{Problem, ProblemLog};
 pub use rules::{RuleOptions, RuleOrigin, RuleServer, RuleService, Rules};
 pub use service::{SchedulerFlags, Service, ServicePort};
+pub use service_cidr::ServiceCidr;
 pub use slice::{Endpoint, EndpointSlice, Hints, SlicePort, Trigger};
+pub use source_id::SourceId;
 pub use weights::Weights;
 
 use store::{Store, Stored};
-
-/// A source of objects. When two sources state the same object, the lower one's holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SourceId(pub u8);
-
-impl SourceId {
-    /// Manifests.
-    pub const MANIFESTS: Self = Self(0);
-    /// Services of the API server.
-    pub const API_SERVICES: Self = Self(1);
-    /// EndpointSlices of the API server.
-    pub const API_SLICES: Self = Self(2);
-    /// The own Node at the API server.
-    pub const API_NODE: Self = Self(3);
-    /// Rules as `ipvsadm -S` writes them.
-    pub const RULES: Self = Self(4);
-}
-
-/// What messages call it.
-impl fmt::Display for SourceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match *self {
-            Self::MANIFESTS => "manifests",
-            Self::API_SERVICES => "services of the API server",
-            Self::API_SLICES => "endpointslices of the API server",
-            Self::API_NODE => "the own node of the API server",
-            Self::RULES => "rules",
-            _ => "another source",
-        })
-    }
-}
 
 /// Everything that a source has.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -122,6 +96,7 @@ struct Source {
     services: Store<Service>,
     slices: Store<EndpointSlice>,
     nodes: Store<Node>,
+    service_cidrs: Store<ServiceCidr>,
     rules: Vec<RuleService>,
 }
 
@@ -188,6 +163,7 @@ impl Model {
             Kind::Service => source.services.apply(&object, Service::read),
             Kind::EndpointSlice => source.slices.apply(&object, EndpointSlice::read),
             Kind::Node => source.nodes.apply(&object, Node::read),
+            Kind::ServiceCidr => source.service_cidrs.apply(&object, ServiceCidr::read),
         }
     }
 
@@ -198,6 +174,7 @@ impl Model {
             Kind::Service => source.services.delete(key),
             Kind::EndpointSlice => source.slices.delete(key),
             Kind::Node => source.nodes.delete(key),
+            Kind::ServiceCidr => source.service_cidrs.delete(key),
         }
     }
 
@@ -206,6 +183,7 @@ impl Model {
         source.services.begin_list();
         source.slices.begin_list();
         source.nodes.begin_list();
+        source.service_cidrs.begin_list();
     }
 
     fn list(&mut self, source: SourceId, objects: Vec<Object>) {
@@ -215,6 +193,7 @@ impl Model {
                 Kind::Service => source.services.list(&object, Service::read),
                 Kind::EndpointSlice => source.slices.list(&object, EndpointSlice::read),
                 Kind::Node => source.nodes.list(&object, Node::read),
+                Kind::ServiceCidr => source.service_cidrs.list(&object, ServiceCidr::read),
             }
         }
     }
@@ -230,6 +209,7 @@ impl Model {
         source.services.end_list(&list.kept, &mut changed);
         source.slices.end_list(&list.kept, &mut changed);
         source.nodes.end_list(&list.kept, &mut changed);
+        source.service_cidrs.end_list(&list.kept, &mut changed);
         changed
     }
 
@@ -303,6 +283,12 @@ impl Model {
         known.cloned().unwrap_or_else(|| Node::named(name))
     }
 
+    /// The networks that addresses of Services are taken from, as far as that is stated.
+    pub fn service_networks(&self) -> BTreeSet<IpNet> {
+        let cidrs = self.sources.values().flat_map(|source| source.service_cidrs.iter());
+        cidrs.flat_map(|(_, cidr)| cidr.networks.iter().map(IpNet::trunc)).collect()
+    }
+
     /// Everything that is wrong now, of all sources.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -311,6 +297,7 @@ impl Model {
             problems.extend(source.services.problems().cloned());
             problems.extend(source.slices.problems().cloned());
             problems.extend(source.nodes.problems().cloned());
+            problems.extend(source.service_cidrs.problems().cloned());
         }
         self.report_shared(|source| &source.services, |service| &service.origin, &mut problems);
         self.report_shared(|source| &source.slices, |slice| &slice.origin, &mut problems);
@@ -366,6 +353,14 @@ impl Stored for EndpointSlice {
 
     fn service(&self) -> Option<ServiceName> {
         Some(ServiceName { namespace: self.namespace.clone(), name: self.service.clone() })
+    }
+}
+
+impl Stored for ServiceCidr {
+    const INDEXED: bool = false;
+
+    fn service(&self) -> Option<ServiceName> {
+        None
     }
 }
 

@@ -16,11 +16,13 @@ pub enum Kind {
     EndpointSlice,
     /// `v1` Node.
     Node,
+    /// `networking.k8s.io/v1` ServiceCIDR.
+    ServiceCidr,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Service, Self::EndpointSlice, Self::Node];
+    pub const ALL: [Self; 4] = [Self::Service, Self::EndpointSlice, Self::Node, Self::ServiceCidr];
 
     /// The name as objects state it.
     pub const fn name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Kind {
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
             Self::Node => "Node",
+            Self::ServiceCidr => "ServiceCIDR",
         }
     }
 
@@ -36,7 +39,13 @@ impl Kind {
         match self {
             Self::Service | Self::Node => "v1",
             Self::EndpointSlice => "discovery.k8s.io/v1",
+            Self::ServiceCidr => "networking.k8s.io/v1",
         }
+    }
+
+    /// Whether its objects are in no namespace.
+    pub const fn is_of_cluster(self) -> bool {
+        matches!(self, Self::Node | Self::ServiceCidr)
     }
 
     /// The kind that an object's `apiVersion` and `kind` state. The same kind of another group is another kind.
@@ -50,7 +59,7 @@ impl Kind {
 pub struct ObjectKey {
     /// Kind.
     pub kind: Kind,
-    /// Namespace; empty for nodes.
+    /// Namespace; empty for what is in none.
     pub namespace: String,
     /// Name.
     pub name: String,
@@ -59,7 +68,7 @@ pub struct ObjectKey {
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            Kind::Node => write!(f, "Node {}", self.name),
+            kind if kind.is_of_cluster() => write!(f, "{} {}", kind.name(), self.name),
             kind => write!(f, "{} {}/{}", kind.name(), self.namespace, self.name),
         }
     }
@@ -159,6 +168,6 @@ fn identity(kind: Kind, tree: &Tree, report: &mut Report<'_>) -> Option<(String,
         valid.map(str::to_owned)
     };
     let name = read("name", None)?;
-    let namespace = if kind == Kind::Node { String::new() } else { read("namespace", Some("default"))? };
+    let namespace = if kind.is_of_cluster() { String::new() } else { read("namespace", Some("default"))? };
     Some((namespace, name))
 }

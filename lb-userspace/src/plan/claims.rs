@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::contest::{Claimant, Who};
-use super::frontends::{Field, origin};
+use super::frontends::{self, Field, origin};
 use super::planner::Planner;
 use super::{Defaults, Frontend, Problem, problem, rules};
 use crate::model::service::{SCHEDULER_ANNOTATION, SCHEDULER_FLAGS_ANNOTATION};
@@ -87,6 +87,7 @@ pub(super) fn origin_of(model: &Model, claimant: &Claimant) -> String {
         (Who::Service(name), Field::Port(index) | Field::Address(index, _) | Field::NodePort(index)) => {
             model.service(name).and_then(|service| Some(origin(service, service.ports.get(index)?)))
         }
+        (Who::Service(name), Field::HealthCheck) => model.service(name).map(frontends::health_check_origin),
         (Who::Rule(index), _) => model.rules().nth(*index).map(|rule| rule.origin.to_string()),
         (Who::Service(_), Field::Rule) => None,
     };

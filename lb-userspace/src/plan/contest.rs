@@ -26,6 +26,8 @@ pub(super) struct Claimant {
     pub(super) field: Field,
     /// How many virtual services it asks for.
     pub(super) size: usize,
+    /// The frontend is at a cluster address that the API server has given the Service.
+    pub(super) at_cluster_address: bool,
     /// It has the frontend.
     pub(super) holds: bool,
 }
@@ -33,7 +35,8 @@ pub(super) struct Claimant {
 impl Claimant {
     pub(super) fn new(who: Who, created: Option<i64>, order: usize, claim: &Claim) -> Self {
         let size = 1 + usize::from(claim.external.is_some());
-        Self { who, created: created.unwrap_or(i64::MAX), order, field: claim.field, size, holds: false }
+        let Claim { field, at_cluster_address, .. } = *claim;
+        Self { who, created: created.unwrap_or(i64::MAX), order, field, size, at_cluster_address, holds: false }
     }
 
     /// Whoever was there first has the older right to an address, objects without a time come last, and rules after all

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use lb_common::address::Protocol;
+use lb_common::scheduler::Scheduler;
 
 use super::access::cluster_masquerade;
 use super::selection::Candidates;
@@ -15,6 +17,8 @@ pub(super) struct Site<'a> {
     pub(super) node: &'a Node,
     pub(super) defaults: &'a Defaults,
     pub(super) pod_networks: &'a BTreeSet<IpNet>,
+    /// The addresses that stand for the node, one of each family.
+    pub(super) own: &'a [IpAddr],
 }
 
 /// A frontend that somebody states, and the virtual service there.
@@ -22,6 +26,8 @@ pub(super) struct Claim {
     pub(super) frontend: Frontend,
     /// Where it is stated.
     pub(super) field: Field,
+    /// At a cluster address that the API server has given the Service.
+    pub(super) at_cluster_address: bool,
     pub(super) service: DesiredService,
     /// The one for external clients, if they have their own. They are programmed both or not at all.
     pub(super) external: Option<DesiredService>,
@@ -36,6 +42,8 @@ pub(super) enum Field {
     Address(usize, &'static str),
     /// As the node port of the port of this index.
     NodePort(usize),
+    /// As the port of its health check, at the address of a load balancer.
+    HealthCheck,
     /// By a rule, as a whole.
     Rule,
 }
@@ -47,6 +55,7 @@ impl Field {
             Self::Port(index) => (format!("spec.ports[{index}]"), frontend.port.to_string()),
             Self::Address(_, field) => (field.to_owned(), frontend.address.to_string()),
             Self::NodePort(index) => (format!("spec.ports[{index}].nodePort"), frontend.port.to_string()),
+            Self::HealthCheck => ("spec.healthCheckNodePort".to_owned(), frontend.port.to_string()),
             Self::Rule => (String::new(), String::new()),
         }
     }
@@ -70,7 +79,33 @@ pub(super) fn claims(
             claims.append(&mut claimed.claims);
         }
     }
+    health_checks(service, site, &mut claims);
     claims
+}
+
+/// The port of its health check at the addresses of load balancers (HC-11): some of them ask there. What answers is on this
+/// node, and takes part in nothing that the Service says of its own ports.
+fn health_checks(service: &Service, site: &Site<'_>, claims: &mut Vec<Claim>) {
+    let Some(port) = service.exposure.health_check_port() else { return };
+    for &address in &service.exposure.load_balancer_addresses {
+        let of_family = |other: &&IpAddr| other.is_ipv4() == address.is_ipv4();
+        let frontend = Frontend::new(address, port, Protocol::Tcp);
+        let taken = claims.iter().any(|claim| claim.frontend == frontend);
+        let (Some(_), Some(own), false) =
+            (service.addresses.iter().find(of_family), site.own.iter().find(of_family), taken)
+        else {
+            continue;
+        };
+        let destinations = vec![DesiredDestination::new(*own, port, 1)];
+        let origin = health_check_origin(service);
+        let service = DesiredService::new(origin, Scheduler::RoundRobin, destinations);
+        claims.push(Claim { frontend, field: Field::HealthCheck, at_cluster_address: false, service, external: None });
+    }
+}
+
+/// The port of a Service's health check, for messages.
+pub(super) fn health_check_origin(service: &Service) -> String {
+    format!("{}/{}:healthCheckNodePort", service.namespace, service.name)
 }
 
 /// The frontends of one port for one family.
@@ -139,7 +174,8 @@ impl<'a> Claimed<'a> {
         let frontend = Frontend::new(self.address, self.port.port, self.port.protocol);
         let destinations = if local { &self.local } else { &self.cluster };
         let service = self.desired(destinations, access);
-        self.claims.push(Claim { frontend, field: Field::Port(index), service, external: None });
+        let at_cluster_address = self.service.origin.file.is_none();
+        self.claims.push(Claim { frontend, field: Field::Port(index), at_cluster_address, service, external: None });
     }
 
     /// Addresses of load balancers, which alone obey the source ranges (SR-1), and `externalIPs`.
@@ -182,7 +218,7 @@ impl<'a> Claimed<'a> {
             let silent = self.is_elsewhere();
             self.desired(&self.local, Access { masquerade: Masquerade::Never, split: false, silent, sources })
         });
-        self.claims.push(Claim { frontend, field, service, external });
+        self.claims.push(Claim { frontend, field, at_cluster_address: false, service, external });
     }
 
     /// True if there are endpoints, and none of them here (NE-4).

@@ -3,6 +3,7 @@
 
 mod access;
 mod claims;
+mod cluster;
 mod contest;
 mod frontends;
 mod health;
@@ -25,7 +26,7 @@ pub use crate::model::{Frontend, Node, Persistence, Problem, ProblemLog, Scope, 
 pub use access::{Access, Masquerade};
 pub use health::HealthCheck;
 pub use local::NoLocal;
-pub use node_ports::can_serve as can_serve_node_ports;
+pub use node_ports::{can_serve as can_serve_node_ports, oddities as node_port_oddities};
 pub use options::{Defaults, Detector, NodePortAddresses, Options};
 pub use planner::Planner;
 
@@ -98,6 +99,11 @@ pub struct Plan {
     pub node_port_addresses: BTreeSet<IpAddr>,
     /// Networks of the cluster's pods: clients from anywhere else are external. None: every client is.
     pub pod_networks: BTreeSet<IpNet>,
+    /// Cluster addresses, where what is for no virtual service is refused.
+    pub cluster_addresses: BTreeSet<IpAddr>,
+    /// Networks that cluster addresses are taken from: what is sent there and is for no virtual service does not leave the
+    /// node.
+    pub service_networks: BTreeSet<IpNet>,
     /// Ports on which load balancers ask for the endpoints of a Service on this node, by its namespace and name.
     pub health_checks: BTreeMap<(String, String), HealthCheck>,
     /// Conflicts and exceeded limits. What is wrong inside an object stands in [`Model::problems`].

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::cluster::Cluster;
 use super::contest::{Claimant, Contest, Who, external};
 use super::frontends::{self, Claim, Site};
 use super::local::Counter;
@@ -11,6 +12,7 @@ use super::{
     Defaults, DesiredService, Frontend, NoLocal, Node, Plan, Problem, access, claims, health, node_ports, rules,
 };
 use crate::model::{Changes, EndpointSlice, Model, Service, ServiceName};
+use lb_common::address::Protocol;
 
 /// Holds a plan, and what it follows from.
 #[derive(Debug)]
@@ -31,6 +33,11 @@ pub struct Planner {
     pub(super) full: bool,
     pub(super) problems: Problems,
     no_local: Counter,
+    cluster: Cluster,
+    /// The addresses that stand for the node, one of each family.
+    own: Vec<IpAddr>,
+    /// The node's own addresses are others than at the last update.
+    readdressed: Vec<IpAddr>,
 }
 
 /// What stands in the way of what was stated, by what it follows from.
@@ -68,6 +75,9 @@ impl Planner {
             full: false,
             problems: Problems::default(),
             no_local: Counter::default(),
+            cluster: Cluster::default(),
+            own: Vec::new(),
+            readdressed: Vec::new(),
         }
     }
 
@@ -89,12 +99,15 @@ impl Planner {
     /// Takes the addresses of the node's interfaces. True if they are others than before.
     pub fn set_addresses(&mut self, addresses: Vec<IpAddr>) -> bool {
         let differ = self.defaults.options.addresses != addresses;
-        self.defaults.options.addresses = addresses;
+        if differ {
+            self.readdressed.extend(addresses.iter().copied());
+            self.readdressed.append(&mut std::mem::replace(&mut self.defaults.options.addresses, addresses));
+        }
         differ
     }
 
     /// Brings the plan to what the model says, of which `changes` is all that it does not say as at the last update. The
-    /// first update, and one where the node's zone or its pods' networks are others, look at everything. What comes back are
+    /// first update, and one where the node's zone, its address or its pods' networks are others, look at everything. What comes back are
     /// the virtual services that are others now, or gone.
     pub fn update(&mut self, model: &Model, node: &Node, changes: &Changes) -> BTreeSet<Frontend> {
         let whole = self.take_node(node);
@@ -113,6 +126,8 @@ impl Planner {
             self.restate_rules(model, &mut round);
         }
         self.decide(model, &mut round);
+        self.leave_own_addresses(&mut round);
+        self.plan.service_networks = model.service_networks();
         self.plan.problems = self.all_problems();
         round.touched
     }
@@ -121,10 +136,12 @@ impl Planner {
     fn take_node(&mut self, node: &Node) -> bool {
         let options = &self.defaults.options;
         let pod_networks = access::pod_networks(node, options);
-        let same =
-            (&self.node.name, &self.node.zone, &self.plan.pod_networks) == (&node.name, &node.zone, &pod_networks);
+        let own = node_ports::primary(node, options);
+        let same = (&self.node.name, &self.node.zone, &self.plan.pod_networks, &self.own)
+            == (&node.name, &node.zone, &pod_networks, &own);
         self.plan.node_port_addresses = node_ports::addresses(node, options);
         self.plan.pod_networks = pod_networks;
+        self.own = own;
         self.node = node.clone();
         std::mem::take(&mut self.new) || !same
     }
@@ -187,13 +204,15 @@ impl Planner {
             let contest = self.contests.entry(frontend).or_default();
             if round.affected.insert(frontend) {
                 self.wanted -= contest.size();
+                self.cluster.replace(&frontend, contest.winner(), None);
             }
             contest.restate(who, claimants);
         }
     }
 
     fn claims(&self, service: &Service, slices: &[&EndpointSlice], problems: &mut Vec<Problem>) -> Vec<Claim> {
-        let site = Site { node: &self.node, defaults: &self.defaults, pod_networks: &self.plan.pod_networks };
+        let pod_networks = &self.plan.pod_networks;
+        let site = Site { node: &self.node, defaults: &self.defaults, pod_networks, own: &self.own };
         frontends::claims(service, slices, &site, problems)
     }
 
@@ -204,7 +223,9 @@ impl Planner {
                 contest.decide();
                 contest.admitted = true;
                 self.wanted += contest.size();
+                self.cluster.replace(frontend, None, contest.winner());
             }
+            self.settle_cluster_address(*frontend, &mut round.touched);
         }
         let mut affected = std::mem::take(&mut round.affected);
         if self.full || self.wanted > self.defaults.max_services {
@@ -214,6 +235,22 @@ impl Planner {
         for frontend in affected {
             self.place(model, frontend, round);
             self.tell_losers(model, frontend);
+        }
+    }
+
+    /// Whether other ports of a frontend's address are refused now.
+    fn settle_cluster_address(&mut self, frontend: Frontend, touched: &mut BTreeSet<Frontend>) {
+        let own = &self.defaults.options.addresses;
+        if self.cluster.settle(frontend.address, own, &mut self.plan.cluster_addresses) {
+            touched.insert(frontend);
+        }
+    }
+
+    /// The same at addresses that the node has got, or has not any more.
+    fn leave_own_addresses(&mut self, round: &mut Round) {
+        for address in std::mem::take(&mut self.readdressed) {
+            let at = Frontend::new(address, 0, Protocol::Tcp);
+            self.settle_cluster_address(at, &mut round.touched);
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) fn claim(rule: &RuleService, defaults: &Defaults, problems: &mut Vec<
             .collect(),
         access: Access::default(),
     };
-    Claim { frontend: rule.frontend, field: Field::Rule, service, external: None }
+    Claim { frontend: rule.frontend, field: Field::Rule, at_cluster_address: false, service, external: None }
 }
 
 /// That somebody else has its frontend.

@@ -16,7 +16,7 @@ use axum::Router;
 use tracing::{info, warn};
 
 pub(crate) use connections::answer;
-pub(crate) use listen::listen;
+pub(crate) use listen::{Families, listen};
 
 use crate::notices::{Notice, Notices};
 
@@ -49,7 +49,7 @@ impl Server {
         let Self { flag, at, .. } = self;
         let mut told = false;
         let listener = loop {
-            let error = match listen(at) {
+            let error = match listen(at, Families::Both) {
                 Ok(listener) => break listener,
                 Err(error) => error,
             };

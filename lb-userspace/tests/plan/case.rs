@@ -36,6 +36,8 @@ struct Head {
     hash_port: Option<bool>,
     max_services: Option<usize>,
     max_destinations: Option<usize>,
+    /// Tell of cluster addresses whose other ports are refused.
+    cluster_addresses: Option<bool>,
     /// Objects stand in a file, where more is a mistake, not at the API server.
     in_file: Option<bool>,
 }
@@ -203,7 +205,10 @@ impl Case {
                     let node = model.node(node);
                     let changes = model.take_changes();
                     planner.update(&model, &node, &changes);
-                    let found = text::of(planner.plan(), &node, &model.problems());
+                    let mut found = text::of(planner.plan(), &node, &model.problems());
+                    if self.head.cluster_addresses.or(common.cluster_addresses) == Some(true) {
+                        found.extend(text::cluster_addresses(planner.plan()));
+                    }
                     match text::difference(lines, &found) {
                         None => met += 1,
                         Some(difference) => failures.push(format!(", expectation at line {line}:\n{difference}")),
@@ -227,6 +232,7 @@ fn source(kind: Kind, in_file: bool) -> SourceId {
         Kind::Service => SourceId::API_SERVICES,
         Kind::EndpointSlice => SourceId::API_SLICES,
         Kind::Node => SourceId::API_NODE,
+        Kind::ServiceCidr => SourceId::API_SERVICE_CIDRS,
     }
 }
 

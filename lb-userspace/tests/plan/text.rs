@@ -16,6 +16,9 @@ pub(crate) fn of(plan: &Plan, node: &Node, problems: &[Problem]) -> Vec<String> 
     if !plan.pod_networks.is_empty() {
         lines.push(format!("pods in: {}", spaced(&plan.pod_networks)));
     }
+    if !plan.service_networks.is_empty() {
+        lines.push(format!("cluster addresses are of: {}", spaced(&plan.service_networks)));
+    }
     for ((namespace, name), check) in &plan.health_checks {
         let ready = [("IPv4", check.v4), ("IPv6", check.v6)];
         let ready = ready.into_iter().filter_map(|(family, count)| Some(format!("{family} {}", count?)));
@@ -42,6 +45,12 @@ pub(crate) fn of(plan: &Plan, node: &Node, problems: &[Problem]) -> Vec<String> 
     }
     lines.extend(problems.iter().chain(&plan.problems).map(|problem| format!("{PROBLEM}{problem}")));
     lines
+}
+
+/// Where other ports than those of Services are refused.
+pub(crate) fn cluster_addresses(plan: &Plan) -> Option<String> {
+    let addresses = &plan.cluster_addresses;
+    (!addresses.is_empty()).then(|| format!("other ports are refused at: {}", spaced(addresses)))
 }
 
 fn line(frontend: &Frontend, service: &DesiredService) -> String {

@@ -18,11 +18,12 @@ use super::{Request, Shared, watches};
 /// Largest object that is taken, in bytes.
 const MAX_BODY: usize = 3 << 20;
 
-const COLLECTIONS: [(&str, &str, &str); 4] = [
+const COLLECTIONS: [(&str, &str, &str); 5] = [
     ("api/v1", "services", "Service"),
     ("api/v1", "nodes", "Node"),
     ("apis/discovery.k8s.io/v1", "endpointslices", "EndpointSlice"),
     ("apis/events.k8s.io/v1", "events", "Event"),
+    ("apis/networking.k8s.io/v1", "servicecidrs", "ServiceCIDR"),
 ];
 
 /// What a path names.

@@ -1,6 +1,7 @@
 //! The agent in kube-proxy's place: with the file that kubeadm writes for it, and with its flags.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use bpvs_tests::agent::{Agent, Builder, Listing};
 use bpvs_tests::http;
@@ -148,4 +149,22 @@ fn kube_proxys_flags_start_an_agent_without_a_file() {
     assert_eq!(http::get(world.node(), address("127.0.0.1:99"), "/metrics").unwrap().status, 200);
     assert!(http::get(world.node(), address("127.0.0.1:10256"), "/healthz").is_err());
     assert_eq!(oom_score_adjust(&agent), "1000");
+}
+
+#[test]
+fn the_file_that_is_written_from_a_file_starts_the_same_agent() {
+    let world = world();
+    let file = File::new(&world, &[("scheduler: wlc", "scheduler: sed")]);
+    let written = file.folder.path().join("written");
+    let output = Command::new(bpvs_tests::agent::binary().unwrap())
+        .args(["run", "--config"])
+        .arg(file.path())
+        .arg("--write-config-to")
+        .arg(&written)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let agent = Agent::builder(world.node()).argument("--config").argument(&written).start().unwrap();
+    assert_eq!(scheduler(&agent), "sed");
+    assert!(world.dial(address("10.96.0.1:80")).is_some());
 }

@@ -1,12 +1,16 @@
 //! The real agent that follows an API server (the kit's double, on the node's loopback), judged by real connections.
 //! Needs root and the bpvs binary: `BPVS_BIN`, or built beside this test.
 
+mod addresses;
 mod affinity;
 mod bootstrap;
 mod changes;
 mod configuration;
 mod datagrams;
 mod follow;
+mod in_place;
+mod late;
+mod node;
 mod objects;
 mod policy;
 mod rights;

@@ -8,7 +8,15 @@ use serde_json::json;
 use super::objects::{ready, service, slice};
 use super::{COLLECTIONS, DEADLINE, World, address};
 
-/// The rules of the ClusterRole `system:node-proxier`, less what only newer clusters have in it (`servicecidrs`).
+/// The rules of the ClusterRole `system:node-proxier`, as clusters have it that know ServiceCIDRs.
+fn node_proxier_of_now() -> Vec<PolicyRule> {
+    let rules =
+        json!([{"apiGroups": ["networking.k8s.io"], "resources": ["servicecidrs"], "verbs": ["list", "watch"]}]);
+    let more: Vec<PolicyRule> = serde_json::from_value(rules).unwrap();
+    [node_proxier(), more].concat()
+}
+
+/// The same, less what only newer clusters have in it (`servicecidrs`).
 fn node_proxier() -> Vec<PolicyRule> {
     let rules = json!([
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
@@ -22,7 +30,7 @@ fn node_proxier() -> Vec<PolicyRule> {
 #[test]
 fn the_agent_works_with_the_rights_of_kube_proxy_and_asks_for_no_more() {
     let world = World::new(2);
-    world.api().allow_only(node_proxier());
+    world.api().allow_only(node_proxier_of_now());
     world.api().apply(service("a", &["10.96.0.1"]));
     world.api().apply(slice("a-1", "a", &ready(&[1])));
     let agent = world.agent().start().unwrap();
@@ -44,7 +52,7 @@ fn the_agent_works_with_the_rights_of_kube_proxy_and_asks_for_no_more() {
     assert!(refused.is_empty(), "beyond the role: {refused:?}");
     let asked: BTreeSet<(String, &str)> =
         world.api().requests().into_iter().map(|request| (request.collection, request.verb)).collect();
-    for collection in COLLECTIONS {
+    for collection in COLLECTIONS.into_iter().chain(["servicecidrs"]) {
         for verb in ["list", "watch"] {
             assert!(asked.contains(&(collection.to_owned(), verb)), "{verb} {collection}: {asked:?}");
         }

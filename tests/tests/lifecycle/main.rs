@@ -5,6 +5,7 @@ mod foreign;
 mod interfaces;
 mod load;
 mod removal;
+mod repair;
 mod restart;
 mod rules;
 mod uplinks;

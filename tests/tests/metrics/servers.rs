@@ -4,12 +4,14 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use bpvs_tests::agent::Agent;
+use bpvs_tests::exposition;
 use bpvs_tests::http::{self, connect, send};
 use bpvs_tests::topology::Topology;
 use bpvs_tests::traffic::Dial;
 use bpvs_tests::world::{TCP, World, frontends, wait_for, wait_listed};
 
-use super::{HEALTHZ, METRICS, agent, get, scrape};
+use super::{HEALTHZ, HERE, METRICS, agent, get, scrape};
 
 /// An address that is taken is tried again every 5 s.
 const RETRIED: Duration = Duration::from_secs(15);
@@ -42,6 +44,56 @@ fn the_paths_of_kube_proxys_metrics_server_are_there() {
             assert!(answer.headers.contains("content-type: text/plain; charset=utf-8"), "{}", answer.headers);
             assert!(answer.headers.contains("x-content-type-options: nosniff"), "{}", answer.headers);
         }
+    }
+}
+
+/// As Go's servers, and so kube-proxy's: of all addresses, those of IPv4 are some.
+#[test]
+fn servers_at_all_addresses_of_ipv6_take_ipv4_too_and_those_at_one_address_do_not() {
+    let world = world();
+    let builder = Agent::builder(&world.topology.node.namespace).manifests(&world.manifests);
+    let arguments = ["--metrics-bind-address", "[::]:10249", "--healthz-bind-address", "[::1]:10256"];
+    let _agent = arguments.iter().fold(builder, |builder, argument| builder.argument(*argument)).start().unwrap();
+    let node = &world.topology.node;
+    for at in ["127.0.0.1:10249", "[::1]:10249"] {
+        assert_eq!(get(&world, at, "/healthz").status, 200, "{at}");
+    }
+    for at in node.at(10_249) {
+        assert_eq!(http::get(&world.topology.external.namespace, at, "/healthz").unwrap().status, 200, "{at}");
+    }
+    assert_eq!(get(&world, "[::1]:10256", "/livez").status, 200);
+    http::get(&node.namespace, "127.0.0.1:10256".parse().unwrap(), "/livez").unwrap_err();
+}
+
+#[test]
+fn the_configuration_in_force_is_shown_and_whether_the_server_was_well() {
+    let world = world();
+    let _agent = agent(&world, &["--scheduler=wlc", "--cluster-cidr=10.1.0.0/16", "--tcp-timeout=90s"]);
+    let shown = get(&world, METRICS, "/configz");
+    assert!(shown.headers.contains("content-type: application/json"), "{}", shown.headers);
+    let configuration = &shown.json()["kubeproxy.config.k8s.io"];
+    for (pointer, value) in [
+        ("/kind", "KubeProxyConfiguration"),
+        ("/apiVersion", "kubeproxy.config.k8s.io/v1alpha1"),
+        ("/mode", "ipvs"),
+        ("/ipvs/scheduler", "wlc"),
+        ("/ipvs/tcpTimeout", "1m30s"),
+        ("/clusterCIDR", "10.1.0.0/16"),
+        ("/hostnameOverride", HERE),
+        ("/healthzBindAddress", HEALTHZ),
+        ("/metricsBindAddress", METRICS),
+    ] {
+        assert_eq!(configuration.pointer(pointer), Some(&value.into()), "{pointer}: {configuration}");
+    }
+    let slis = || get(&world, METRICS, "/metrics/slis").body;
+    assert_eq!(slis(), "", "nobody has asked");
+    for count in 1..=2 {
+        get(&world, METRICS, "/healthz");
+        let told = exposition::parse(&slis()).unwrap();
+        let labels = [("name", "ping"), ("type", "healthz")];
+        assert_eq!(told["kubernetes_healthcheck"].value(&labels), Some(1.0));
+        let labels = [labels[0], ("status", "success"), labels[1]];
+        assert_eq!(told["kubernetes_healthchecks_total"].value(&labels), Some(f64::from(count)));
     }
 }
 

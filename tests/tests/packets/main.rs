@@ -11,6 +11,7 @@
 //! | `twins` | a datapath and that host, which get the same frames |
 //! | the rest | the tests, by what they are about |
 
+mod addresses;
 mod affinity;
 mod complete;
 mod errors;

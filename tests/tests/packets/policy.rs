@@ -178,3 +178,24 @@ fn only_clients_of_a_services_networks_are_let_in() {
         assert_eq!(goes_to(&world, stranger, world.vip(CHANGED), Inside::Syn), (NEXT, Some(0)));
     }
 }
+
+/// NE-5: the client comes first, as in nftables. A client that is not let in is told nothing, not even that nobody is there.
+#[test]
+fn where_nobody_serves_only_clients_that_are_let_in_are_told() {
+    for v6 in [false, true] {
+        let mut world = World::empty(v6);
+        let mut plan = Plan::default();
+        for protocol in Protocol::ALL {
+            let access = Access { sources: [world.client(0).ip().into()].into(), ..Access::default() };
+            plan.services.insert(World::frontend(protocol, world.vip(CHANGED)), desired(&world, &[], access));
+        }
+        world.apply(&plan);
+        for (count, opening) in (1..).zip(Inside::OPENING) {
+            let stranger = external(&world, 9500);
+            assert_eq!(goes_to(&world, stranger, world.vip(CHANGED), opening), (DROPPED, None), "{opening:?}");
+            assert_eq!(goes_to(&world, world.client(9501), world.vip(CHANGED), opening).0, REDIRECTED, "{opening:?}");
+            let drops = [(Drop::NoDestination.name(), count), (Drop::SourceNotAllowed.name(), count)];
+            assert_eq!(world.datapath.all_drops().unwrap(), drops);
+        }
+    }
+}

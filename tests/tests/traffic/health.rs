@@ -1,5 +1,7 @@
 //! What load balancers are told: a Service's health check, and that of the node.
 
+use std::net::SocketAddr;
+
 use bpvs_tests::agent::{Agent, ServiceManifest};
 use bpvs_tests::http::get;
 use bpvs_tests::topology::Topology;
@@ -73,6 +75,35 @@ fn a_services_health_check_follows_its_endpoints_on_this_node() {
         let back = || Ok(get(outside, check, "/").ok().filter(|answer| answer.status == 200));
         wait_for("200", CHANGE, back, || agent.log().text(0)).unwrap();
     }
+}
+
+/// HC-11: some load balancers ask at their own address. Its other ports pass by.
+#[test]
+fn a_services_health_check_is_answered_at_the_load_balancers_addresses_too() {
+    let world = World::new(Topology::builder().servers(2).build().unwrap()).unwrap();
+    let addresses = ["203.0.113.10", "2001:db8::10"];
+    let state = |policy: &str| {
+        let status = format!(
+            "status: {{loadBalancer: {{ingress: [{{ip: {}}}, {{ip: \"{}\"}}]}}}}\n---\n",
+            addresses[0], addresses[1]
+        );
+        let service = service(&world, 1).spec(policy).spec(&format!("healthCheckNodePort: {CHECK}"));
+        let yaml = service.yaml().replacen("---\n", &status, 1).replacen("type: NodePort", "type: LoadBalancer", 1);
+        world.manifests.write("web.yaml", &yaml).unwrap();
+    };
+    state("externalTrafficPolicy: Local");
+    let agent = agent(&world);
+    for (who, client) in world.clients() {
+        for address in addresses {
+            let check = SocketAddr::new(address.parse().unwrap(), CHECK);
+            let answer = get(&client.namespace, check, "/").unwrap_or_else(|error| panic!("{who} at {check}: {error}"));
+            assert_eq!((answer.status, &answer.json()["localEndpoints"]), (200, &1.into()), "{who} at {check}");
+        }
+    }
+    state("externalTrafficPolicy: Cluster");
+    let check = SocketAddr::new(addresses[0].parse().unwrap(), CHECK);
+    let gone = || Ok(get(&world.topology.node.namespace, check, "/").is_err().then_some(()));
+    wait_for("no answer", CHANGE, gone, || agent.log().text(0)).unwrap();
 }
 
 #[test]

@@ -10,9 +10,11 @@ mod hairpin;
 mod health;
 mod identity;
 mod netfilter;
+mod node;
 mod node_addresses;
 mod node_ports;
 mod out_of_window;
+
 mod refused;
 mod reused;
 mod schedulers;

@@ -183,3 +183,48 @@ fn only_the_named_networks_reach_a_load_balancers_address() {
     wait_for("all clients", CHANGE, || Ok(dial(external).is_ok().then_some(())), || agent.log().text(0)).unwrap();
     assert!(dial(pod).is_ok() && dial(&topology.node).is_ok());
 }
+
+/// MQ-3: at cluster addresses too everybody comes from the node then.
+#[test]
+fn with_masquerade_all_everybody_comes_from_the_node_at_cluster_addresses() {
+    let world = World::new(Topology::builder().servers(2).build().unwrap()).unwrap();
+    world.publish("web", &service(&world)).unwrap();
+    let [v4, v6] = virtual_addresses(1);
+    let cluster = [TCP, UDP].map(|port| [SocketAddr::new(v4, port), SocketAddr::new(v6, port)]);
+    let node = &world.topology.node;
+    for masquerade in [false, true] {
+        let mut arguments = vec!["--cluster-cidr", "10.1.0.0/16,fd00:1::/32"];
+        arguments.extend(masquerade.then_some("--masquerade-all"));
+        let agent = agent(&world, &arguments);
+        let pod = &world.topology.clients[0];
+        assert_eq!(servers(pod, cluster, if masquerade { node } else { pod }), [1, 2]);
+        agent.cleanup().unwrap();
+    }
+}
+
+/// SY-4: whatever a first start has made when it serves the first connection, the way back is there too.
+#[test]
+fn from_the_first_connection_of_a_first_start_on_none_fails_and_all_come_from_the_node() {
+    let world = World::new(Topology::builder().servers(2).build().unwrap()).unwrap();
+    world.publish("web", &service(&world)).unwrap();
+    let node = &world.topology.node;
+    let builder = Agent::builder(&node.namespace).manifests(&world.manifests);
+    let agent = builder.argument("--node-name").argument(HERE).build().unwrap();
+    let mark = agent.launch().unwrap();
+    let end = std::time::Instant::now() + 6 * CHANGE;
+    // A family is served by one write, before or after the other.
+    let mut served = [0; 2];
+    while served.iter().any(|count| *count < 100) {
+        assert!(std::time::Instant::now() < end, "{}", agent.log().text(mark));
+        for (served, to) in served.iter_mut().zip(node.at(TCP_PORT)) {
+            match Dial::new(&world.topology.external.namespace, to).open() {
+                Ok(held) => {
+                    assert_eq!(held.seen_peer.ip(), node.address_like(to.ip()));
+                    held.close().unwrap();
+                    *served += 1;
+                }
+                Err(error) => assert!(*served == 0 && error.is_refused(), "after {served}, {to}: {error}"),
+            }
+        }
+    }
+}

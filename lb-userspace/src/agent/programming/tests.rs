@@ -10,6 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::datapath::compare::Differences;
 use crate::datapath::store::faulty::{Faults, FaultyStore};
 use crate::datapath::store::memory::MemoryStore;
 use crate::datapath::tests::histories::{assert_consistent, unordered};
@@ -294,6 +295,7 @@ fn history(steps: &[Step], max_services: usize, seed: u64) -> Result<(), TestCas
     prop_assert_eq!(unordered(programming.writer.store()), unordered(fresh.store()));
     prop_assert_eq!(programming.writer.store().networks().unwrap().len(), fresh.store().networks().unwrap().len());
     prop_assert_eq!(programming.writer.store().lookups().unwrap(), fresh.store().lookups().unwrap());
+    prop_assert_eq!(programming.compare().unwrap(), Differences::default());
     // Nothing is left to write, for a change and for all.
     let last = programming.planner.plan().clone();
     prop_assert_eq!(programming.follow(&mut model, &node, &mut restored, now).unwrap().writes, 0);

@@ -4,7 +4,7 @@
 
 mod flags;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -17,8 +17,9 @@ use self::flags::Given;
 use super::cluster::ClusterArgs;
 use super::servers::ServerArgs;
 use crate::agent::{Api, ConfigFile, TimeoutChange};
+use crate::kube_proxy::document::document;
 use crate::kube_proxy::values::{self, Mode};
-use crate::kube_proxy::{Settings, file};
+use crate::kube_proxy::{HEALTHZ_PORT, METRICS_PORT, Settings, file};
 use crate::plan::Options;
 
 /// What kube-proxy's flags are for.
@@ -74,9 +75,9 @@ pub(super) struct KubeProxyArgs {
     #[arg(long, hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", value_parser = values::truth)]
     cleanup: bool,
-    /// Refused
-    #[arg(long, hide = true, value_name = "FILE")]
-    write_config_to: Option<PathBuf>,
+    /// Write what is stated, by a file or flags, as a file for --config, and end
+    #[arg(long, value_name = "FILE")]
+    pub(super) write_config_to: Option<PathBuf>,
 }
 
 /// What the file says, or else the flags.
@@ -95,6 +96,43 @@ pub(super) struct Stated {
     pub(super) config_file: Option<ConfigFile>,
 }
 
+impl Stated {
+    /// As a file says it; what is to be answered nowhere is answered at kube-proxy's addresses by one.
+    pub(super) fn settings(&self) -> Settings {
+        let kubeconfig = match &self.api {
+            Some(Api::Kubeconfig { path, .. }) => Some(path.clone()),
+            _ => None,
+        };
+        let or_default = |at: Option<SocketAddr>, ip: IpAddr, port| at.unwrap_or(SocketAddr::new(ip, port));
+        Settings {
+            node_name: self.node_name.clone(),
+            kubeconfig,
+            scheduler: self.scheduler,
+            timeouts: self.timeouts,
+            services: self.services.clone(),
+            healthz: or_default(self.healthz, Ipv4Addr::UNSPECIFIED.into(), HEALTHZ_PORT),
+            metrics: or_default(self.metrics, Ipv4Addr::LOCALHOST.into(), METRICS_PORT),
+            bind_hard_fail: self.bind_hard_fail,
+            oom_score_adjust: self.oom_score_adjust.unwrap_or(0),
+            without_effect: Vec::new(),
+        }
+    }
+
+    /// Writes it (`--write-config-to`). A file cannot say that a server is to be nowhere.
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        for (flag, at) in [("--healthz-bind-address", self.healthz), ("--metrics-bind-address", self.metrics)] {
+            if at.is_none() {
+                bail!("--write-config-to: {flag} is nowhere, which a file cannot say: give an address");
+            }
+        }
+        let text = serde_saphyr::to_string(&document(&self.settings())).context("--write-config-to")?;
+        let place = path.display();
+        std::fs::write(path, text).with_context(|| format!("--write-config-to {place}: cannot write"))?;
+        info!("configuration written to {place}");
+        Ok(())
+    }
+}
+
 impl KubeProxyArgs {
     /// `other_sources`: there are manifests or rules, so that no API server is needed.
     pub(super) fn stated(mut self, other_sources: bool) -> Result<Stated> {
@@ -102,9 +140,6 @@ impl KubeProxyArgs {
         self.node_name = self.node_name.filter(|name| !name.is_empty());
         if self.cleanup {
             bail!("--cleanup: `bpvs cleanup` removes what bpvs made; nothing of kube-proxy's is touched");
-        }
-        if self.write_config_to.is_some() {
-            bail!("--write-config-to: bpvs writes no configuration: copy the file that kube-proxy has");
         }
         match self.config.clone() {
             Some(path) => self.by_file(&path, other_sources),

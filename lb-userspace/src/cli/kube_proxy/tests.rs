@@ -160,7 +160,6 @@ fn all_of_kube_proxys_flags_are_taken_and_wrong_ones_are_not() {
     }
     for (given, expected) in [
         (&["--cleanup"] as &[&str], "`bpvs cleanup`"),
-        (&["--write-config-to=x"], "--write-config-to: bpvs writes no configuration"),
         (&["--config=/nowhere"], "--config: /nowhere: KubeProxyConfiguration: cannot be read: No such file"),
         (&["--proxy-mode=userspace"], "no such mode any more"),
         (&["--ipvs-scheduler=fastest"], "no such scheduler"),
@@ -202,4 +201,31 @@ fn every_flag_is_documented_with_what_becomes_of_it() {
         let no_effect = !matches!(role, Role::Done | Role::Always);
         assert_eq!(row.contains("| no effect |"), no_effect, "{row}");
     }
+}
+
+#[test]
+fn what_flags_say_is_written_as_a_file_that_says_the_same() {
+    let written = tempfile::NamedTempFile::new().unwrap();
+    let flags = [
+        "--proxy-mode=nftables",
+        "--cluster-cidr=10.244.0.0/16",
+        "--hostname-override=n7",
+        "--healthz-bind-address=[::]:99",
+        "--bind-address-hard-fail",
+        "--oom-score-adj=5",
+        "--feature-gates=AllowServiceExternalIPs=false",
+    ];
+    let of_flags = stated(&flags).unwrap();
+    of_flags.write(written.path()).unwrap();
+    let path = written.path().to_str().unwrap();
+    let of_file = arguments(&["--config", path]).unwrap().stated(false).unwrap();
+    assert_eq!(of_file.settings(), Settings { scheduler: Some(Scheduler::RoundRobin), ..of_flags.settings() });
+    assert_eq!(of_flags.services.node_port_addresses, NodePortAddresses::Primary);
+    // A file cannot say it.
+    for flag in ["--healthz-bind-address", "--metrics-bind-address"] {
+        let error = stated(&[&format!("{flag}=")]).unwrap().write(written.path()).unwrap_err().to_string();
+        assert!(error.contains(flag) && error.contains("nowhere"), "{error}");
+    }
+    let error = format!("{:#}", of_flags.write("/nowhere/file".as_ref()).unwrap_err());
+    assert!(error.contains("--write-config-to /nowhere/file: cannot write: No such file"), "{error}");
 }

@@ -108,6 +108,7 @@ fn wrong_values_are_refused_with_what_is_allowed() {
         (["--udp-timeout", "9999999999999999h9999999999999999h"], "10ms to 1000h"),
         (["--udp-timeout", "-1s"], "unexpected"),
         (["--sweep-interval", "0s"], "10ms to 60m"),
+        (["--check-interval", "0s"], "10ms to 60m"),
         (["--max-services", "0"], "--max-services 0"),
         (["--max-destinations-per-service", "20000"], "16384"),
         (["--node-name", " "], "--node-name"),

@@ -1,5 +1,6 @@
 //! Scenarios: plan in, dump out.
 
+mod compare;
 pub(crate) mod histories;
 mod kernel;
 mod maglev;

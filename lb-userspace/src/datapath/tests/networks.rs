@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use lb_common::layout::{ACCESS_SOURCES, NETWORK_NODE_PORTS, NETWORK_PODS, ServiceKey};
+use lb_common::layout::{
+    ACCESS_SOURCES, LOOKUP_CLUSTER_ADDRESSES, LOOKUP_SERVICE_NETWORKS, NETWORK_CLUSTER_ADDRESSES, NETWORK_NODE_PORTS,
+    NETWORK_PODS, ServiceKey,
+};
 use lb_common::scheduler::Scheduler;
 
 use super::*;
@@ -158,4 +161,41 @@ fn external_clients_always_find_their_entry() {
             assert!(!splits || store.service(&key).is_some(), "after {writes} writes");
         }
     }
+}
+
+/// A port of a service is never taken for another one, wherever a writer stops: the address is refused only while all of its
+/// services stand there.
+#[test]
+fn a_cluster_address_is_refused_after_its_services_came_and_before_they_go() {
+    let with_address = |mut plan: Plan| {
+        plan.cluster_addresses = plan.services.keys().map(|frontend| frontend.address).collect();
+        plan.service_networks.insert("10.96.0.0/16".parse().unwrap());
+        plan
+    };
+    let both = with_address(plan([(1, service(Scheduler::RoundRobin, &[])), (2, service(Scheduler::RoundRobin, &[]))]));
+    let first = with_address(plan([(1, service(Scheduler::RoundRobin, &[]))]));
+    for writes in 0..40 {
+        let mut writer = writer(FaultyStore::new(memory(), Faults::After { writes }, 1));
+        for plan in [&both, &first, &both, &Plan::default()] {
+            let _stopped = writer.apply(plan, Instant::now());
+            let store = writer.store().inner();
+            for number in [1, 2] {
+                let network = Network::new(NETWORK_CLUSTER_ADDRESSES, frontend(number).address.into());
+                let refused = store.networks().unwrap().contains(&network);
+                assert!(!refused || store.service(&key(number)).is_some(), "{writes} writes: {network}");
+            }
+        }
+    }
+    let mut writer = writer(memory());
+    writer.apply(&both, Instant::now()).unwrap();
+    assert_eq!(networks(writer.store()).len(), 3);
+    let kinds = LOOKUP_CLUSTER_ADDRESSES | LOOKUP_SERVICE_NETWORKS;
+    assert_eq!(writer.store().lookups().unwrap() & kinds, kinds);
+    // The same by what has changed alone.
+    let touched = [frontend(2)].into();
+    writer.apply_changes(&first, &touched, Instant::now()).unwrap();
+    assert_eq!(networks(writer.store()).len(), 2);
+    let touched = [frontend(1)].into();
+    writer.apply_changes(&Plan::default(), &touched, Instant::now()).unwrap();
+    assert_eq!((networks(writer.store()).len(), writer.store().lookups().unwrap() & kinds), (0, 0));
 }

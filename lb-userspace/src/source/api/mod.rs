@@ -1,4 +1,4 @@
-//! The API server: Services, EndpointSlices and the own Node, listed and watched.
+//! The API server: Services, EndpointSlices, the own Node, and ServiceCIDRs where there are any, listed and watched.
 //!
 //! After any trouble the objects are listed anew and the list replaces what was there (cilium#48050): a watch that goes
 //! on where it broke would miss an event that could not be decoded, and `kube` never recovers from a 410 at the
@@ -76,7 +76,7 @@ pub struct ApiSource {
 }
 
 impl ApiSource {
-    /// The sources that [`Self::run`] sends for. Each delivers lists of its own.
+    /// The sources that [`Self::run`] sends for and that every API server has. Each delivers lists of its own.
     pub const SOURCES: [SourceId; 3] = [SourceId::API_SERVICES, SourceId::API_SLICES, SourceId::API_NODE];
 
     /// Prepares a client from a kubeconfig file, or from the service account of the pod. A server that is given is asked
@@ -121,6 +121,7 @@ impl ApiSource {
             self.follow(Kind::Service, "services", SourceId::API_SERVICES, services, &sender),
             self.follow(Kind::EndpointSlice, "endpointslices", SourceId::API_SLICES, slices, &sender),
             self.follow(Kind::Node, "nodes", SourceId::API_NODE, node, &sender),
+            self.follow(Kind::ServiceCidr, "servicecidrs", SourceId::API_SERVICE_CIDRS, Watching::default(), &sender),
         );
     }
 
@@ -169,7 +170,10 @@ impl ApiSource {
                     Some(Ok(Event::Apply(raw))) => identified(raw, kind).map(Change::Upsert),
                     Some(Ok(Event::Delete(raw))) => identified(raw, kind).map(|object| Change::Delete(object.key)),
                     Some(Err(error)) => {
-                        health.fails(&error);
+                        if health.fails(&error, is_optional(kind)) {
+                            // Nobody will allow or install it in the next seconds.
+                            backoff.rest(self.pace.relist);
+                        }
                         break true;
                     }
                     None => break true,
@@ -188,6 +192,11 @@ impl ApiSource {
             }
         }
     }
+}
+
+/// Whether a cluster may have none of these, and a role need not know them: ServiceCIDRs are of Kubernetes 1.33.
+fn is_optional(kind: Kind) -> bool {
+    kind == Kind::ServiceCidr
 }
 
 /// The API server does not send objects without a valid name; a double or a proxy might.

@@ -16,14 +16,24 @@ pub(super) struct Backoff {
     longest: Duration,
     next: Duration,
     last: Option<Instant>,
+    /// The next delay, once.
+    rest: Option<Duration>,
 }
 
 impl Backoff {
     pub(super) fn new(shortest: Duration, longest: Duration) -> Self {
-        Self { shortest, longest, next: shortest, last: None }
+        Self { shortest, longest, next: shortest, last: None, rest: None }
+    }
+
+    /// The next delay is this one, with jitter.
+    pub(super) fn rest(&mut self, time: Duration) {
+        self.rest = Some(time);
     }
 
     pub(super) fn delay(&mut self) -> Duration {
+        if let Some(rest) = self.rest.take() {
+            return jittered(rest);
+        }
         let now = Instant::now();
         if self.last.is_none_or(|last| now.duration_since(last) > FORGET + self.next) {
             self.next = self.shortest;
@@ -60,18 +70,25 @@ impl Health {
         }
     }
 
-    pub(super) fn fails(&mut self, error: &Error) {
+    /// True if what is asked for is `optional`, and not to be had here.
+    pub(super) fn fails(&mut self, error: &Error, optional: bool) -> bool {
         let (what, status) = (self.what, status(error));
+        let absent = optional && matches!(status, Some(403 | 404));
         if !self.is_news(status) {
-            return;
+            return absent;
         }
         match status {
+            _ if absent => info!(
+                "API server: {what}: {error}; the networks of cluster addresses are not known: what is sent to an address \
+                 that no Service has goes on by the routes"
+            ),
             Some(401 | 403) => warn!(
                 "API server: {what}: {error}; list and watch on {what} must be allowed, as the role system:node-proxier \
                  does. What was stated last stays"
             ),
             _ => warn!("API server: {what}: {error}; what was stated last stays until it answers again"),
         }
+        absent
     }
 
     /// A version that is too old is part of normal life: listing again is the answer to it.
