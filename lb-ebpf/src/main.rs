@@ -13,6 +13,7 @@
 #![feature(core_intrinsics, asm_experimental_arch)]
 #![allow(internal_features, reason = "atomics of this target exist as intrinsics only, see atomic.rs")]
 
+mod affinity;
 mod atomic;
 mod connections;
 mod count;

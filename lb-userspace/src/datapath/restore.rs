@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use lb_common::{
-    layout::{DESTINATION_AVAILABLE, DestinationSlot, MAX_DESTINATIONS_PER_SERVICE, SERVICE_PERSISTENT, Service},
+    layout::{DESTINATION_AVAILABLE, DestinationSlot, MAX_DESTINATIONS_PER_SERVICE, Service},
     scheduler::{Scheduler, word::SchedulerWord},
 };
 
 use super::{
     Finding, Limits, MapStore, RestoreError, StoreError, Writer,
     allocate::{Arena, IdPool, Run},
+    entry::holds_destinations,
     frontend::{Key, Virtual},
     live::Live,
     state::{Draining, Member, Server, ServiceState, has_cursor, table},
@@ -65,8 +66,8 @@ impl<S: MapStore> Writer<S> {
         writer.take_over_draining();
         writer.take_over_thresholds()?;
         // What drains may be of a service that was persistent.
-        let persistent = |state: &ServiceState| state.published.is_some_and(|p| p.flags & SERVICE_PERSISTENT != 0);
-        writer.templates = !writer.draining.is_empty() || writer.services.values().any(persistent);
+        let holds = |state: &ServiceState| state.published.as_ref().is_some_and(holds_destinations);
+        writer.templates = !writer.draining.is_empty() || writer.services.values().any(holds);
         let missing = writer.lookups_needed() & !writer.lookups;
         if missing != 0 {
             writer.findings.push(Finding::Lookups { missing });

@@ -26,7 +26,7 @@ use std::fmt;
 
 pub use affinity::Affinity;
 pub use exposure::{Exposure, ServiceType, TrafficPolicy};
-pub use frontend::{Frontend, Persistence, Scope, Thresholds};
+pub use frontend::{AffinityGroup, Frontend, Persistence, Scope, Thresholds};
 pub use node::Node;
 pub use object::{Kind, Object, ObjectKey, Origin, ServiceName};
 pub use problem::{Problem, ProblemLog};
