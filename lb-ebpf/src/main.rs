@@ -15,6 +15,7 @@
 #![allow(internal_features, reason = "atomics of this target exist as intrinsics only, see atomic.rs")]
 
 mod admit;
+mod affinity;
 mod atomic;
 mod connections;
 mod count;

@@ -10,9 +10,9 @@ use aya_ebpf::{
 use lb_common::{
     drops::Drop,
     layout::{
-        Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, FragmentKey, FragmentPorts, Locality,
-        LocalityChunk, LocalityKey, NetworkKey, Recount, Service, ServiceKey, ServicePrefix, Settings,
-        SocketConnection, SocketFlow, SocketFlowKey, SweepResult, Traffic,
+        AffinityTimeout, Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, FragmentKey,
+        FragmentPorts, Locality, LocalityChunk, LocalityKey, NetworkKey, Recount, Service, ServiceKey, ServicePrefix,
+        Settings, SocketConnection, SocketFlow, SocketFlowKey, SweepResult, Traffic,
     },
     nat::Rewrite,
     packet::Packet,
@@ -98,6 +98,11 @@ pub static DESTINATION_TRAFFIC: PerCpuArray<Traffic, DESTINATIONS> = PerCpuArray
 /// frees an id: a service's totals are this and what its destinations have, those that drain among them.
 #[btf_map(name = "service_retired")]
 pub static SERVICE_RETIRED: Array<Traffic, { 2 * SERVICES }, MAPPABLE> = Array::new();
+
+/// How long clients are bound, by service id, for services of affinity groups: what the sweep goes by. The agent alone
+/// writes it.
+#[btf_map(name = "affinity_timeouts")]
+pub static AFFINITY_TIMEOUTS: Array<AffinityTimeout, { 2 * SERVICES }, MAPPABLE> = Array::new();
 
 /// rr's and wrr's place in the list, by service id. Larger than `services`: a removed service keeps its id while its
 /// connections last.

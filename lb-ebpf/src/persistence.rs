@@ -3,6 +3,8 @@
 //! A template is an entry of `connections` under the client's network. Its clock starts anew with each new connection. When
 //! it runs out while connections of it are open, it goes on by 60 seconds at a time, as IPVS's timer does, and keeps that as
 //! its timeout. Connections find their template by key; a random number in both tells one from a later one.
+//!
+//! Services of an affinity group have [another kind](crate::affinity) of template.
 
 use aya_ebpf::{bindings::BPF_NOEXIST, helpers::bpf_get_prandom_u32};
 use lb_common::{
@@ -14,6 +16,7 @@ use lb_common::{
 };
 
 use crate::{
+    affinity,
     atomic::Word,
     connections::Entry,
     maps::{CONNECTIONS, DESTINATIONS_MAP},
@@ -53,13 +56,19 @@ fn control_of(service: &Service) -> Control {
     Control::new(service.persistence_prefix, flags, 0)
 }
 
-/// The server of a client's template; 0 if it has none that is valid, or the service none at all. Neither weight nor
+/// The server that a client is to keep; 0 if there is none, or the service lets none keep theirs. Neither weight nor
 /// threshold is looked at.
 #[inline(never)]
 pub fn recall(service: &Service, key: &ConnectionKey, request: &mut Request) -> u32 {
     if service.flags & SERVICE_PERSISTENT == 0 {
         return 0;
     }
+    if affinity::is_of_group(service) { affinity::recall(service, key, request) } else { own(service, key, request) }
+}
+
+/// The server of a client's template; 0 if it has none that is valid.
+#[inline(never)]
+fn own(service: &Service, key: &ConnectionKey, request: &mut Request) -> u32 {
     let control = control_of(service);
     request.control = 0;
     let template_key = template_key(key, service.id, control);
@@ -74,12 +83,22 @@ pub fn recall(service: &Service, key: &ConnectionKey, request: &mut Request) -> 
     server
 }
 
-/// Makes a client's template, if a persistent service found it a server.
+/// Lets a client keep the server that a persistent service found it.
 #[inline(never)]
 pub fn remember(service: &Service, key: &ConnectionKey, server: u32, request: &mut Request) -> u32 {
     if service.flags & SERVICE_PERSISTENT == 0 || server == 0 {
         return 0;
     }
+    if affinity::is_of_group(service) {
+        affinity::bind(service, key, server, request.now)
+    } else {
+        make(service, key, server, request)
+    }
+}
+
+/// Makes a client's template.
+#[inline(never)]
+fn make(service: &Service, key: &ConnectionKey, server: u32, request: &mut Request) -> u32 {
     let control = control_of(service);
     let template_key = template_key(key, service.id, control);
     // SAFETY: the helper takes no arguments and has no preconditions.

@@ -12,12 +12,13 @@ use aya_ebpf::helpers::bpf_for_each_map_elem;
 use lb_common::{
     connection,
     layout::{
-        Connection, ConnectionKey, ConnectionState, DestinationLoad, KEY_TEMPLATE, Recount, SETTING_EXPIRE_NODEST,
-        SOCKET_FLOW_REPLY, SocketConnection, SocketFlow, SocketFlowKey, SweepResult,
+        Connection, ConnectionKey, ConnectionState, DestinationLoad, KEY_AFFINITY, KEY_TEMPLATE, Recount,
+        SETTING_EXPIRE_NODEST, SOCKET_FLOW_REPLY, SocketConnection, SocketFlow, SocketFlowKey, SweepResult,
     },
 };
 
 use crate::{
+    affinity,
     atomic::Word,
     connections::{self, Entry},
     count,
@@ -146,6 +147,12 @@ unsafe extern "C" fn visit_connection(
         if !persistence::extend(&entry, sweep.now)
             || (has_lost_server(sweep, &entry) && entry.control_cell().load() == 0)
         {
+            let _ = CONNECTIONS.remove(key);
+        }
+        return 0;
+    }
+    if key.kind == KEY_AFFINITY {
+        if affinity::is_forgotten(&key, entry.value(), sweep.now) {
             let _ = CONNECTIONS.remove(key);
         }
         return 0;

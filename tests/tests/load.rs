@@ -97,12 +97,13 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         "scratch" => Some("packet quoted quote wanted service request opened passing replaced onward hop"),
         "services" | "service_prefixes" => Some(
             "id version scheduler flags set_base set_length table_base table_length max_weight weight_step started \
-             persistence_prefix access persistence_timeout",
+             persistence_prefix access persistence_timeout affinity_group",
         ),
         "destination_slots" => Some("destination weight"),
         "destinations" => Some("address port flags service epoch weight last_weight upper lower"),
         "destination_load" => Some("connections remote_active changes"),
         "destination_traffic" | "service_retired" => Some("connections in_packets out_packets in_bytes out_bytes"),
+        "affinity_timeouts" => Some("group timeout"),
         "connections" => {
             Some("source destination source_port destination_port server service state last_seen timeout control")
         }

@@ -9,7 +9,8 @@ use crate::address::{Address, Port};
 /// Each connection has two: (client, frontend) for requests and (real server, client) for replies. A persistence template
 /// has one, of kind [`KEY_TEMPLATE`]: the client's network with port 0, and what its connections have in common (the
 /// frontend, port 0 if it stands for every port; the service id in place of an address, without protocol, for a service by
-/// mark).
+/// mark). One of an affinity group, of kind [`KEY_AFFINITY`], has the client's network, the group in place of an address,
+/// and no ports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct ConnectionKey {
@@ -23,7 +24,7 @@ pub struct ConnectionKey {
     pub destination_port: Port,
     /// IANA protocol number.
     pub protocol: u8,
-    /// [`KEY_PACKET`] or [`KEY_TEMPLATE`].
+    /// [`KEY_PACKET`], [`KEY_TEMPLATE`] or [`KEY_AFFINITY`].
     pub kind: u8,
     /// Always 0.
     pub pad: [u8; 2],
@@ -33,6 +34,10 @@ pub struct ConnectionKey {
 pub const KEY_PACKET: u8 = 0;
 /// [`ConnectionKey::kind`]: a persistence template.
 pub const KEY_TEMPLATE: u8 = 1;
+/// [`ConnectionKey::kind`]: the template of an affinity group
+/// ([`Service::affinity_group`](super::Service::affinity_group)). It names the real server by its address and port, as each
+/// service of the group has an id of its own for it, and holds neither the id nor any connection.
+pub const KEY_AFFINITY: u8 = 2;
 
 impl ConnectionKey {
     /// The key of packets in the other direction.
@@ -57,15 +62,15 @@ impl ConnectionKey {
 pub struct Connection {
     /// Source address to write.
     pub source: Address,
-    /// Destination address to write.
+    /// Destination address to write. [`KEY_AFFINITY`]: address of the real server.
     pub destination: Address,
     /// Source port to write, network order.
     pub source_port: Port,
-    /// Destination port to write, network order.
+    /// Destination port to write, network order. [`KEY_AFFINITY`]: port of the real server.
     pub destination_port: Port,
-    /// Destination id of the real server.
+    /// Destination id of the real server. [`KEY_AFFINITY`]: the one it had in [`Self::service`].
     pub server: u32,
-    /// Service id.
+    /// Service id. [`KEY_AFFINITY`]: the service that chose the real server.
     pub service: u32,
     /// State and flags as [`ConnectionState`] packs them, changed by compare-and-swap. The reply entry's copy only
     /// says whether it may skip the request entry.
@@ -76,7 +81,7 @@ pub struct Connection {
     /// new connection.
     pub timeout: u32,
     /// Request entry: which template it is controlled by, as [`Control`] packs it; 0 for none. Template: connections that
-    /// it controls.
+    /// it controls; of an affinity group: [`PositionHint`].
     pub control: u32,
 }
 
@@ -112,6 +117,26 @@ impl Control {
     #[inline(always)]
     pub const fn generation(self) -> u16 {
         (self.0 >> 16) as u16
+    }
+}
+
+/// What [`Connection::control`] of an affinity group's template packs: where the real server stood in the set in which it
+/// was searched for last. Services of one group have the same real servers, mostly in the same order, so that those that
+/// know the server by another id find it at this position. Never equal to what other entries have there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PositionHint(pub u32);
+
+impl PositionHint {
+    /// Packs a position.
+    #[inline(always)]
+    pub const fn new(position: u32) -> Self {
+        Self(1 << 31 | position << 8 | 0xff)
+    }
+
+    /// The position.
+    #[inline(always)]
+    pub const fn position(self) -> u32 {
+        self.0 << 1 >> 9
     }
 }
 

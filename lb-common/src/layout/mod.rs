@@ -13,14 +13,15 @@ mod socket;
 mod sweep;
 
 pub use connection::{
-    Connection, ConnectionKey, ConnectionState, Control, FragmentKey, FragmentPorts, KEY_PACKET, KEY_TEMPLATE,
+    Connection, ConnectionKey, ConnectionState, Control, FragmentKey, FragmentPorts, KEY_AFFINITY, KEY_PACKET,
+    KEY_TEMPLATE, PositionHint,
 };
 pub use locality::{LOCALITY_CHUNK, Locality, LocalityChunk, LocalityKey, ServerReference};
 pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SocketConnection, SocketFlow, SocketFlowKey};
 pub use sweep::{Recount, SweepResult};
 
 /// Version of all layouts in this file together. Kept in the `settings` map; an agent refuses maps of another version.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Highest number of destinations in one service. A load-time setting may lower it, never raise it: positions are
 /// held in 16 bits ([`SchedulerWord`](crate::scheduler::word::SchedulerWord)).
@@ -157,6 +158,29 @@ pub struct Service {
     pub access: u8,
     /// [`SERVICE_PERSISTENT`]: milliseconds from a client's last new connection to the end of its template.
     pub persistence_timeout: u32,
+    /// [`SERVICE_PERSISTENT`]: all services of this group share what is remembered of a client ([`KEY_AFFINITY`]), by the
+    /// real server's address and port. Zeros: the service has templates of its own, as in IPVS.
+    pub affinity_group: [u32; 2],
+}
+
+/// Value of `affinity_timeouts`, by service id: what the sweep goes by, which has no [`Service`] at hand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct AffinityTimeout {
+    /// Second word of [`Service::affinity_group`]: another one's is of a service that had the id before, or has it now.
+    pub group: u32,
+    /// [`Service::persistence_timeout`]; 0 where the service is of no group.
+    pub timeout: u32,
+}
+
+impl AffinityTimeout {
+    /// That of a service.
+    pub const fn of(service: &Service) -> Self {
+        match service.affinity_group {
+            [0, 0] => Self { group: 0, timeout: 0 },
+            [_, group] => Self { group, timeout: service.persistence_timeout },
+        }
+    }
 }
 
 impl Service {
@@ -176,6 +200,7 @@ impl Service {
         persistence_prefix: 0,
         access: 0,
         persistence_timeout: 0,
+        affinity_group: [0; 2],
     };
 }
 

@@ -74,6 +74,7 @@ fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
         hash_port: row.scheduler_flags.contains(&port),
         hash_fallback: row.scheduler_flags.contains(&fallback),
         persistence: row.persistence,
+        affinity: row.affinity,
         one_packet: row.one_packet,
         destinations,
         access: row.access.clone(),

@@ -2,9 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use lb_common::layout::{Destination, SERVICE_PERSISTENT, Service};
+use lb_common::layout::Destination;
 
-use super::{MapStore, StoreError, Writer, state::Server, write::Write};
+use super::{
+    MapStore, StoreError, Writer,
+    entry::holds_destinations,
+    state::{Server, ServiceState},
+    write::Write,
+};
 
 /// How long a removed destination must have been without connections before its id is free (IPVS:
 /// `IP_VS_DEST_TRASH_PERIOD`, 120 s).
@@ -79,9 +84,8 @@ impl<S: MapStore> Writer<S> {
             }
         }
         idle.retain(|id| !named.contains_key(id));
-        let persistent = |value: Service| value.flags & SERVICE_PERSISTENT != 0;
-        self.templates =
-            !named.is_empty() || self.services.values().any(|state| state.published.is_some_and(persistent));
+        let holds = |state: &ServiceState| state.published.as_ref().is_some_and(holds_destinations);
+        self.templates = !named.is_empty() || self.services.values().any(holds);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use lb_common::{
     layout::{
-        ACCESS_MASQUERADE, ACCESS_MASQUERADE_EXTERNAL, ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT,
+        ACCESS_MASQUERADE, ACCESS_MASQUERADE_EXTERNAL, ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT, AffinityTimeout,
         DESTINATION_AVAILABLE, Destination, DestinationSlot, LOOKUP_ALL_PORTS, LOOKUP_CLUSTER_ADDRESSES, LOOKUP_MARKS,
         LOOKUP_NODE_PORTS, LOOKUP_PREFIXES, LOOKUP_SERVICE_NETWORKS, SERVICE_ALL_PORTS, SERVICE_HASH_FALLBACK,
         SERVICE_HASH_PORT, SERVICE_MARKED, SERVICE_ONE_PACKET, SERVICE_PERSISTENT, SERVICE_THRESHOLDS, Service,
@@ -36,7 +36,7 @@ use super::{
 /// lookups marks,prefixes
 /// ```
 ///
-/// Persistence (milliseconds and bits of a client's address), thresholds and what a destination is over them are there
+/// Persistence (milliseconds and bits of a client's address, and the affinity group), thresholds and what a destination is over them are there
 /// only where there are any.
 ///
 /// # Errors
@@ -63,6 +63,12 @@ pub fn dump(store: &impl MapStore) -> Result<String, StoreError> {
     ids.sort_unstable();
     ids.dedup();
     for id in ids {
+        if let affinity = store.affinity(id)?
+            && affinity != AffinityTimeout::default()
+        {
+            let AffinityTimeout { group, timeout } = affinity;
+            let _ = writeln!(text, "affinity {id} group={group:08x} timeout={timeout}");
+        }
         let _ = match store.word(id).map(SchedulerWord::unpack) {
             Ok(SchedulerWord { version, cursor, current_weight }) => {
                 writeln!(text, "word {id} version={version} cursor={cursor} cw={current_weight}")
@@ -269,7 +275,11 @@ impl fmt::Display for Persistent<'_> {
         match self.0 {
             Service { persistence_prefix: 0, persistence_timeout: 0, .. } => Ok(()),
             Service { persistence_prefix, persistence_timeout, .. } => {
-                write!(f, " persistence={persistence_timeout}/{persistence_prefix}")
+                write!(f, " persistence={persistence_timeout}/{persistence_prefix}")?;
+                match self.0.affinity_group {
+                    [0, 0] => Ok(()),
+                    [high, low] => write!(f, " group={high:08x}{low:08x}"),
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use lb_common::layout::{
 };
 
 use super::{
-    Access, ApplyError, DesiredService, Masquerade, Persistence, Scope, Thresholds,
+    Access, AffinityGroup, ApplyError, DesiredService, Masquerade, Persistence, Scope, Thresholds,
     frontend::{Virtual, bits_before},
     state::Member,
 };
@@ -36,6 +36,7 @@ pub(super) fn describe(value: Service, service: &Virtual, desired: &DesiredServi
         persistence_prefix: desired.persistence.map_or(0, |persistence| before.saturating_add(persistence.netmask)),
         persistence_timeout: desired.persistence.map_or(0, |persistence| persistence.timeout.saturating_mul(1000)),
         access: access_flags(&desired.access),
+        affinity_group: desired.persistence.and(desired.affinity).map_or([0; 2], AffinityGroup::words),
         ..value
     }
 }
@@ -76,6 +77,11 @@ pub fn persistence(value: &Service, v4: bool) -> Option<Persistence> {
         timeout: value.persistence_timeout / 1000,
         netmask: value.persistence_prefix.saturating_sub(before),
     })
+}
+
+/// True if templates of this service's clients may name its destinations by their ids.
+pub(super) const fn holds_destinations(value: &Service) -> bool {
+    value.flags & SERVICE_PERSISTENT != 0 && matches!(value.affinity_group, [0, 0])
 }
 
 /// Refuses what the maps cannot hold, or what would be served otherwise than meant.

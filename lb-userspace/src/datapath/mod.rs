@@ -45,7 +45,8 @@ mod write;
 pub mod writer;
 
 pub use crate::plan::{
-    Access, DesiredDestination, DesiredService, Frontend, Masquerade, Persistence, Plan, Scope, Thresholds,
+    Access, AffinityGroup, DesiredDestination, DesiredService, Frontend, Masquerade, Persistence, Plan, Scope,
+    Thresholds,
 };
 pub use error::{ApplyError, Finding, RestoreError};
 pub use frontend::{Key, PrefixKey, Virtual};

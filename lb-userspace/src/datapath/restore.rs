@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use lb_common::{
-    layout::{DESTINATION_AVAILABLE, DestinationSlot, MAX_DESTINATIONS_PER_SERVICE, SERVICE_PERSISTENT, Service},
+    layout::{DESTINATION_AVAILABLE, DestinationSlot, MAX_DESTINATIONS_PER_SERVICE, Service},
     scheduler::{Scheduler, word::SchedulerWord},
 };
 
 use super::{
     Finding, Limits, MapStore, RestoreError, StoreError, Writer,
     allocate::{Arena, IdPool, Run},
+    entry::holds_destinations,
     frontend::{Key, Virtual},
     live::Live,
     state::{Draining, Member, Server, ServiceState, has_cursor, table},
@@ -87,8 +88,8 @@ impl<S: MapStore> Writer<S> {
         self.take_over_draining();
         self.take_over_thresholds()?;
         // What drains may be of a service that was persistent.
-        let persistent = |state: &ServiceState| state.published.is_some_and(|p| p.flags & SERVICE_PERSISTENT != 0);
-        self.templates = !self.draining.is_empty() || self.services.values().any(persistent);
+        let holds = |state: &ServiceState| state.published.as_ref().is_some_and(holds_destinations);
+        self.templates = !self.draining.is_empty() || self.services.values().any(holds);
         let missing = self.lookups_needed() & !self.lookups;
         if missing != 0 {
             self.findings.push(Finding::Lookups { missing });

@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use lb_common::{layout::Service, scheduler::Scheduler};
+use lb_common::{
+    layout::{AffinityTimeout, Service},
+    scheduler::Scheduler,
+};
 
 use super::{
     ApplyError, DesiredService, MapStore, Summary, Writer,
@@ -85,6 +88,7 @@ impl<S: MapStore> Writer<S> {
             || !diff.edits.is_empty()
             || published != Some(Service { version: published.map_or(0, |p| p.version), ..version.value });
         let mut writes = std::mem::take(&mut version.before);
+        writes.extend(self.affinity_write(id, &version.value, origin, &service)?);
         if differs {
             writes.extend(prepare(id, published.as_ref(), desired.scheduler, &edits, version.value.version));
             writes.extend(networks);
@@ -120,6 +124,25 @@ impl<S: MapStore> Writer<S> {
         state.word_log = WordLog::default();
         state.applied = Some(desired.clone());
         Ok(differs)
+    }
+
+    /// What the sweep goes by, before the entry that packets go by: if it is not published, templates may end early, and
+    /// their clients choose anew.
+    fn affinity_write(
+        &self,
+        id: u32,
+        value: &Service,
+        origin: &str,
+        service: &Virtual,
+    ) -> Result<Option<Write>, ApplyError> {
+        let value = AffinityTimeout::of(value);
+        let known = self.store.affinity(id).map_err(|source| ApplyError::Store {
+            origin: origin.to_owned(),
+            service: service.to_string(),
+            write: format!("read the affinity timeout of service id {id}"),
+            source: Box::new(source),
+        })?;
+        Ok((known != value).then_some(Write::Affinity { service: id, value }))
     }
 
     /// Thresholds that are new hold at once: who has as many connections takes no more. After the entry, whose flag lets

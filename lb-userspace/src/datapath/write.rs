@@ -3,7 +3,7 @@
 use std::{fmt, hint};
 
 use lb_common::{
-    layout::{Destination, DestinationLoad, DestinationSlot, Service, Traffic},
+    layout::{AffinityTimeout, Destination, DestinationLoad, DestinationSlot, Service, Traffic},
     scheduler::word::SchedulerWord,
 };
 
@@ -28,6 +28,8 @@ pub(super) enum Write {
     Slots { base: u32, slots: Vec<DestinationSlot> },
     /// The scheduler word, by compare-and-swap.
     Word { service: u32, change: WordChange },
+    /// How long clients of a service of an affinity group are bound, for the sweep.
+    Affinity { service: u32, value: AffinityTimeout },
     /// Lets packets look for these kinds of services.
     Lookups { value: u32 },
     /// Adds a network.
@@ -52,6 +54,7 @@ impl Write {
             Self::Destination { id, value } => store.set_destination(*id, value),
             Self::Slots { base, slots } => store.set_slots(*base, slots),
             Self::Word { service, change } => exchange(store, *service, change),
+            Self::Affinity { service, value } => store.set_affinity(*service, value),
             Self::Lookups { value } => store.set_lookups(*value),
             Self::Network { network } => store.set_network(network),
             Self::DeleteNetwork { network } => store.delete_network(network),
@@ -107,6 +110,9 @@ impl fmt::Display for Write {
             Self::Destination { id, .. } => write!(f, "write destination {id}"),
             Self::Slots { base, slots } => write!(f, "write {} slots from {base} on", slots.len()),
             Self::Word { service, .. } => write!(f, "move the scheduler word of service id {service}"),
+            Self::Affinity { service, value } => {
+                write!(f, "write {} ms as the affinity timeout of service id {service}", value.timeout)
+            }
             Self::Lookups { value } => write!(f, "write the kinds of services to look for ({value:#b})"),
             Self::Network { network } => write!(f, "add {network}"),
             Self::DeleteNetwork { network } => write!(f, "delete {network}"),

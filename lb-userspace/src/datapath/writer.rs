@@ -10,11 +10,12 @@ use std::{
     time::Instant,
 };
 
-use lb_common::layout::{DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE, SERVICE_PERSISTENT};
+use lb_common::layout::{DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE};
 
 use super::{
     ApplyError, Capacity, DesiredService, Finding, Frontend, MapStore, Network, Plan,
     allocate::{Arena, IdPool, Run},
+    entry::holds_destinations,
     frontend::{Key, Virtual},
     live::Live,
     networks::{self, NETWORKS_OF_NODE},
@@ -79,7 +80,7 @@ pub struct Writer<S> {
     pub(super) lookups: u32,
     /// What `networks` holds.
     pub(super) networks: BTreeSet<Network>,
-    /// Persistence templates may exist.
+    /// Persistence templates may exist that name destinations by their ids.
     pub(super) templates: bool,
     pub(super) service_ids: IdPool,
     pub(super) destination_ids: IdPool,
@@ -330,7 +331,7 @@ impl<S: MapStore> Writer<S> {
             Write::Lookups { value } => self.lookups = *value,
             Write::Network { network } => drop(self.networks.insert(*network)),
             Write::DeleteNetwork { network } => drop(self.networks.remove(network)),
-            Write::Service { value, .. } => self.templates |= value.flags & SERVICE_PERSISTENT != 0,
+            Write::Service { value, .. } => self.templates |= holds_destinations(value),
             _ => {}
         }
         Ok(())

@@ -277,6 +277,7 @@ mod tests {
         check("destination_load", 4, size_of::<layout::DestinationLoad>());
         check("destination_traffic", 4, size_of::<layout::Traffic>());
         check("service_retired", 4, size_of::<layout::Traffic>());
+        check("affinity_timeouts", 4, size_of::<layout::AffinityTimeout>());
         check("scheduler_state", 4, 8);
         check("connections", size_of::<layout::ConnectionKey>(), size_of::<layout::Connection>());
         check("socket_flows", size_of::<layout::SocketFlowKey>(), size_of::<layout::SocketFlow>());

@@ -78,7 +78,7 @@ impl Sizes {
             // Likewise: a cluster address of each service, and networks of clients, pods and node ports.
             "networks" => self.services + 16_384,
             // Ids count from 1, so that 0 can mean "none".
-            "scheduler_state" | "service_retired" => self.services + 1,
+            "scheduler_state" | "service_retired" | "affinity_timeouts" => self.services + 1,
             "destination_slots" => self.slots,
             "destinations" | "destination_load" | "destination_traffic" | "sweep_recount" => self.destinations + 1,
             // A request and a reply entry each.
@@ -90,7 +90,8 @@ impl Sizes {
     /// The option that a map's size comes from.
     pub fn option(map: &str) -> Option<&'static str> {
         Some(match map {
-            "services" | "service_prefixes" | "networks" | "scheduler_state" | "service_retired" => "--max-services",
+            "services" | "service_prefixes" | "networks" | "scheduler_state" | "service_retired"
+            | "affinity_timeouts" => "--max-services",
             "destination_slots" => "--max-slots",
             "destinations" | "destination_load" | "destination_traffic" | "sweep_recount" => "--max-destinations",
             "connections" => "--max-connections",

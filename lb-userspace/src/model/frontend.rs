@@ -84,6 +84,35 @@ impl Persistence {
     pub const LONGEST: u32 = u32::MAX / 1000;
 }
 
+/// Which virtual services share what they remember of clients that keep their server: the frontends of one port of a
+/// Service. A number that follows from the names, so that it is the same for every agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AffinityGroup(std::num::NonZeroU64);
+
+impl AffinityGroup {
+    /// The group of a port of a Service. Two of the same number would share clients that are bound to a server that both
+    /// have, and nothing else.
+    pub fn of_port(namespace: &str, name: &str, port: &str) -> Self {
+        // FNV-1a of 64 bits; `/` is in none of the three.
+        const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        let text = namespace.bytes().chain(*b"/").chain(name.bytes()).chain(*b"/").chain(port.bytes());
+        let hash = text.fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+        Self(std::num::NonZeroU64::new(hash).unwrap_or(std::num::NonZeroU64::MIN))
+    }
+
+    /// As the maps have it, where zeros are no group.
+    pub const fn words(self) -> [u32; 2] {
+        let number = self.0.get();
+        [(number >> 32) as u32, number as u32]
+    }
+
+    /// From the maps.
+    pub fn from_words([high, low]: [u32; 2]) -> Option<Self> {
+        std::num::NonZeroU64::new(u64::from(high) << 32 | u64::from(low)).map(Self)
+    }
+}
+
 /// How many connections a real server takes (`ipvsadm -x`, `-y`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Thresholds {
@@ -96,6 +125,20 @@ pub struct Thresholds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_is_of_the_three_names_and_comes_back_from_its_words() {
+        let names =
+            [("a", "b", "c"), ("a", "b", ""), ("a", "c", "b"), ("ab", "", "c"), ("", "ab", "c"), ("b", "a", "c")];
+        let groups = names.map(|(namespace, name, port)| AffinityGroup::of_port(namespace, name, port));
+        for (index, group) in groups.iter().enumerate() {
+            assert_eq!(groups.iter().position(|other| other == group), Some(index));
+            assert_eq!(AffinityGroup::from_words(group.words()), Some(*group));
+        }
+        assert_eq!(AffinityGroup::from_words([0, 0]), None);
+        // Agents of every version: whoever is bound by one stays bound by the next.
+        assert_eq!(AffinityGroup::of_port("default", "web", "http").words(), [0x808e_4c10, 0x3046_e49c]);
+    }
 
     #[test]
     fn frontends_are_shown_as_ipvsadm_writes_them() {

@@ -9,7 +9,9 @@ use lb_common::scheduler::Scheduler;
 
 use super::access::cluster_masquerade;
 use super::selection::Candidates;
-use super::{Access, Defaults, DesiredDestination, DesiredService, Frontend, Masquerade, Node, Problem, Scope};
+use super::{
+    Access, AffinityGroup, Defaults, DesiredDestination, DesiredService, Frontend, Masquerade, Node, Problem, Scope,
+};
 use crate::model::{EndpointSlice, SchedulerFlags, Service, ServicePort, TrafficPolicy};
 
 /// What the virtual services of all Services depend on.
@@ -235,12 +237,15 @@ impl<'a> Claimed<'a> {
             _ if service.flags.belong_to(scheduler) => service.flags,
             _ => SchedulerFlags::default(),
         };
+        let persistence = service.affinity.persistence(self.v4());
+        let group = || AffinityGroup::of_port(&service.namespace, &service.name, &self.port.name);
         DesiredService {
             origin: origin(service, self.port),
             scheduler,
             hash_port: flags.hash_port,
             hash_fallback: flags.hash_fallback,
-            persistence: service.affinity.persistence(self.v4()),
+            persistence,
+            affinity: persistence.map(|_| group()),
             one_packet: service.affinity.one_packet(self.port.protocol),
             destinations: destinations.to_vec(),
             access,

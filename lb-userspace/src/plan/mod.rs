@@ -21,8 +21,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use lb_common::scheduler::Scheduler;
 
+pub use crate::model::{AffinityGroup, Frontend, Node, Persistence, Problem, ProblemLog, Scope, Thresholds};
 use crate::model::{Changes, EndpointSlice, Model, Service, ServiceName};
-pub use crate::model::{Frontend, Node, Persistence, Problem, ProblemLog, Scope, Thresholds};
 pub use access::{Access, Masquerade};
 pub use health::HealthCheck;
 pub use local::NoLocal;
@@ -64,6 +64,9 @@ pub struct DesiredService {
     pub hash_fallback: bool,
     /// Whether clients keep their server, and for how long.
     pub persistence: Option<Persistence>,
+    /// With persistence: who shares what is remembered of clients, in Kubernetes' way, where the persistence that is stated
+    /// now holds for whoever is bound. None: it is this service's own, in IPVS's way.
+    pub affinity: Option<AffinityGroup>,
     /// UDP: each datagram is scheduled for itself (`ipvsadm -o`).
     pub one_packet: bool,
     /// The destinations: unique by (address, port), in the order in which new ones are to be added, each at the head of
@@ -83,6 +86,7 @@ impl DesiredService {
             hash_port: false,
             hash_fallback: false,
             persistence: None,
+            affinity: None,
             one_packet: false,
             destinations,
             access: Access::default(),

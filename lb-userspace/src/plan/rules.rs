@@ -21,6 +21,7 @@ pub(super) fn claim(rule: &RuleService, defaults: &Defaults, problems: &mut Vec<
         hash_port: rule.options.hash_port,
         hash_fallback: rule.options.hash_fallback,
         persistence: rule.options.persistence,
+        affinity: None,
         one_packet: rule.options.one_packet,
         destinations: servers
             .map(|server| DesiredDestination {

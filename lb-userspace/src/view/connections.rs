@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use lb_common::address::{Address, Port, Protocol};
 use lb_common::layout::{
-    Connection, ConnectionKey, ConnectionState, KEY_PACKET, KEY_TEMPLATE, SERVICE_BY_MARK, SOCKET_FLOW_REPLY,
-    SocketFlowKey,
+    Connection, ConnectionKey, ConnectionState, KEY_AFFINITY, KEY_PACKET, SERVICE_BY_MARK, SOCKET_FLOW_REPLY, Service,
+    ServiceKey, SocketFlowKey,
 };
 use lb_common::{sctp, tcp};
 use serde::Serialize;
@@ -83,11 +83,20 @@ fn packet_connections(tables: &impl Tables, now: Duration) -> Result<Vec<Connect
 /// (`ip_vs_sched_persist`). A template names its server only, whose record stays as long as it does.
 fn templates(tables: &impl Tables, now: Duration) -> Result<Vec<ConnectionRow>> {
     let templates = tables.connections()?.into_iter().filter(|(key, connection)| {
-        key.kind == KEY_TEMPLATE && !ConnectionState(connection.state).has(ConnectionState::CLOSING)
+        key.kind != KEY_PACKET && !ConnectionState(connection.state).has(ConnectionState::CLOSING)
     });
     let mut marks: Option<HashMap<u32, u32>> = None;
+    let mut groups: Option<HashMap<u32, (ServiceKey, Service)>> = None;
     let mut rows = Vec::new();
     for (key, template) in templates {
+        if key.kind == KEY_AFFINITY {
+            let groups = match &mut groups {
+                Some(groups) => groups,
+                none => none.insert(members_of_groups(tables)?),
+            };
+            rows.push(affinity(&key, &template, groups, now));
+            continue;
+        }
         let marked = Protocol::from_number(key.protocol).is_none();
         let virtual_address = if marked {
             let marks = match &mut marks {
@@ -117,6 +126,36 @@ fn templates(tables: &impl Tables, now: Duration) -> Result<Vec<ConnectionRow>> 
         });
     }
     Ok(rows)
+}
+
+/// What is remembered of a client of an affinity group, at the frontend that found it its server; at none if that one is
+/// gone, which others of the group may outlive.
+fn affinity(
+    key: &ConnectionKey,
+    template: &Connection,
+    groups: &HashMap<u32, (ServiceKey, Service)>,
+    now: Duration,
+) -> ConnectionRow {
+    let member =
+        groups.get(&template.service).filter(|(_, service)| service.affinity_group == key.destination.words[2..]);
+    let nowhere = if key.source.is_v4() { Address::from_v4_word(0) } else { Address::UNSPECIFIED };
+    let (address, port) = member.map_or((nowhere, Port(0)), |(frontend, _)| (frontend.address, frontend.port));
+    let timeout = member.map_or(template.timeout, |(_, service)| service.persistence_timeout);
+    ConnectionRow {
+        protocol: protocol_name(key.protocol),
+        expires_seconds: Some(left(timeout, template.last_seen, now)),
+        state: "NONE",
+        source: Client::Address(socket(key.source, Port(0))),
+        virtual_address: socket(address, port),
+        destination: socket(template.destination, template.destination_port),
+        inactive: false,
+    }
+}
+
+/// Services of affinity groups, by id.
+fn members_of_groups(tables: &impl Tables) -> Result<HashMap<u32, (ServiceKey, Service)>> {
+    let members = tables.services()?.into_iter().filter(|(_, service)| service.affinity_group != [0; 2]);
+    Ok(members.map(|(key, service)| (service.id, (key, service))).collect())
 }
 
 /// Firewall marks by service id.
@@ -208,149 +247,4 @@ fn state_name(protocol: u8, state: u8) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use lb_common::layout::{SocketConnection, SocketFlow};
-
-    use super::*;
-    use crate::model::{Frontend, Scope};
-    use crate::view::services;
-    use crate::view::testing::Memory;
-    use lb_common::scheduler::Scheduler;
-
-    fn address(text: &str) -> (Address, Port) {
-        let socket: SocketAddr = text.parse().unwrap();
-        (socket.ip().into(), Port::new(socket.port()))
-    }
-
-    fn add(memory: &mut Memory, client: &str, frontend: &str, server: &str, state: u32, seen: [u64; 2]) {
-        let ((client, client_port), (frontend, frontend_port), (server, server_port)) =
-            (address(client), address(frontend), address(server));
-        let key = ConnectionKey {
-            source: client,
-            destination: frontend,
-            source_port: client_port,
-            destination_port: frontend_port,
-            protocol: 6,
-            kind: KEY_PACKET,
-            pad: [0; 2],
-        };
-        let request = Connection {
-            source: client,
-            destination: server,
-            source_port: client_port,
-            destination_port: server_port,
-            state,
-            last_seen: seen[0] * 1_000_000_000,
-            timeout: 900_000,
-            ..Connection::default()
-        };
-        let reply = Connection {
-            source: frontend,
-            destination: client,
-            source_port: frontend_port,
-            destination_port: client_port,
-            state: state | ConnectionState::REPLY,
-            last_seen: seen[1] * 1_000_000_000,
-            ..Connection::default()
-        };
-        memory.connections.push((reply_key(&key, &request), reply));
-        memory.connections.push((key, request));
-    }
-
-    #[test]
-    fn a_connection_is_one_row_that_lives_from_its_last_packet_in_either_direction() {
-        let mut memory = Memory::default();
-        add(&mut memory, "10.1.2.3:1006", "10.96.0.1:80", "192.168.60.1:8080", 1, [100, 103]);
-        add(&mut memory, "10.1.2.3:1005", "10.96.0.1:80", "192.168.60.1:8080", 1 | ConnectionState::CLOSING, [100, 0]);
-        let rows = connections(&memory, Duration::from_millis(106_500)).unwrap();
-        assert_eq!(rows.len(), 1);
-        assert_eq!(rows[0].expires_seconds, Some(896));
-        assert_eq!(rows[0].state, "ESTABLISHED");
-        assert_eq!(rows[0].source, Client::Address("10.1.2.3:1006".parse().unwrap()));
-        assert_eq!(rows[0].destination, "192.168.60.1:8080".parse().unwrap());
-    }
-
-    #[test]
-    fn templates_are_rows_from_port_0_and_counted_for_their_server() {
-        let mut memory = Memory::default();
-        let mark = Frontend { scope: Scope::Mark(300), ..Frontend::new([0; 4].into(), 0, Protocol::Tcp) };
-        let mark6 = Frontend { address: Ipv6Addr::UNSPECIFIED.into(), ..mark };
-        let web = Frontend::new([10, 96, 0, 1].into(), 80, Protocol::Tcp);
-        for frontend in [&web, &mark, &mark6] {
-            let server = if frontend.address.is_ipv6() { "fd01::1" } else { "192.168.60.1" };
-            memory.add(frontend, Scheduler::RoundRobin, &[(server, 1)]);
-        }
-        // As the programs make them: with a server and no address.
-        let mut add = |client: &str, frontend: (&str, u16), protocol, service, state| {
-            let key = ConnectionKey {
-                source: client.parse::<IpAddr>().unwrap().into(),
-                destination: frontend.0.parse::<IpAddr>().unwrap().into(),
-                source_port: Port(0),
-                destination_port: Port::new(frontend.1),
-                protocol,
-                kind: KEY_TEMPLATE,
-                pad: [0; 2],
-            };
-            let template = Connection {
-                server: service,
-                service,
-                state: state | ConnectionState::TEMPLATE,
-                last_seen: 100_000_000_000,
-                timeout: 360_000,
-                ..Connection::default()
-            };
-            memory.connections.push((key, template));
-        };
-        add("10.1.2.0", ("10.96.0.1", 80), 6, 1, ConnectionState::ASSURED);
-        add("10.1.3.0", ("10.96.0.1", 80), 6, 1, ConnectionState::CLOSING);
-        add("10.1.4.0", ("10.96.0.1", 0), 6, 1, 0);
-        add("10.1.2.3", ("0.0.0.2", 0), 0, 2, 0);
-        add("fd00::1", ("::3", 0), 0, 3, 0);
-        let rows = connections(&memory, Duration::from_secs(101)).unwrap();
-        let expected = "IPVS connection entries\n\
-                        pro expire state       source             virtual            destination\n\
-                        IP  05:59  NONE        10.1.2.3:0         0.0.1.44:0         192.168.60.1:0\n\
-                        IP  05:59  NONE        [fd00::1]:0        [0:12c::]:0        [fd01::1]:0\n\
-                        TCP 05:59  NONE        10.1.4.0:0         10.96.0.1:0        192.168.60.1:0\n\
-                        TCP 05:59  ASSURED     10.1.2.0:0         10.96.0.1:80       192.168.60.1:8080\n";
-        assert_eq!(crate::render::text::connections(&rows), expected);
-        let mut services = services::services(&memory, None).unwrap();
-        services::count_persistent(&memory, &mut services).unwrap();
-        let counts: Vec<_> = services.iter().map(|row| row.destinations[0].persistent_connections).collect();
-        assert_eq!(counts, [Some(2), Some(1), Some(1)]);
-    }
-
-    #[test]
-    fn an_overdue_connection_has_nothing_left_and_a_packet_from_the_future_has_all() {
-        assert_eq!(left(10_000, 1_000_000_000, Duration::from_secs(60)), 0);
-        assert_eq!(left(10_000, 61_000_000_000, Duration::from_secs(60)), 10);
-    }
-
-    #[test]
-    fn sockets_of_local_processes_are_rows_too() {
-        let mut memory = Memory::default();
-        let ((frontend, frontend_port), (server, server_port)) = (address("10.96.0.1:53"), address("10.1.0.1:5353"));
-        memory.sockets.push((
-            7,
-            SocketConnection {
-                frontend,
-                frontend_port,
-                server_address: server,
-                server_port,
-                protocol: 6,
-                ..SocketConnection::default()
-            },
-        ));
-        memory.settings.timeouts.udp = 300_000;
-        let key = SocketFlowKey { cookie: 9, peer: frontend, peer_port: frontend_port, protocol: 17, pad: 0 };
-        let flow =
-            SocketFlow { peer: server, peer_port: server_port, last_seen: 5_000_000_000, ..SocketFlow::default() };
-        let reply = SocketFlowKey { peer: server, peer_port: server_port, protocol: 17 | SOCKET_FLOW_REPLY, ..key };
-        memory.socket_flows.push((key, flow));
-        memory.socket_flows.push((reply, SocketFlow { last_seen: 8_000_000_000, ..flow }));
-        let rows = connections(&memory, Duration::from_secs(10)).unwrap();
-        assert_eq!(rows.len(), 2);
-        assert_eq!((rows[0].source, rows[0].expires_seconds, rows[0].state), (Client::Socket(7), None, "ESTABLISHED"));
-        assert_eq!((rows[1].source, rows[1].expires_seconds, rows[1].state), (Client::Socket(9), Some(298), "UDP"));
-    }
-}
+mod tests;

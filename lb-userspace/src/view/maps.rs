@@ -86,7 +86,7 @@ impl Used {
         Some(match map {
             "services" => self.services,
             "service_prefixes" => self.prefixes,
-            "scheduler_state" | "service_retired" => self.services + self.prefixes,
+            "scheduler_state" | "service_retired" | "affinity_timeouts" => self.services + self.prefixes,
             "destinations" | "destination_load" | "destination_traffic" => self.destinations,
             "destination_slots" => self.slots,
             "connections" => self.connections,

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use anyhow::Result;
 use lb_common::address::Protocol;
 use lb_common::layout::{
-    ACCESS_SOURCES, ConnectionState, KEY_TEMPLATE, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_ONE_PACKET,
-    Service,
+    ACCESS_SOURCES, ConnectionState, KEY_AFFINITY, KEY_TEMPLATE, SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT,
+    SERVICE_ONE_PACKET, Service,
 };
 use lb_common::scheduler::Scheduler;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use super::filter::Filter;
 use super::order;
 use super::tables::Tables;
 pub use super::traffic::{Counters, rates};
-use crate::datapath::{Access, Frontend, Key, Persistence, Scope, Thresholds, Virtual, entry};
+use crate::datapath::{Access, AffinityGroup, Frontend, Key, Persistence, Scope, Thresholds, Virtual, entry};
 
 /// A virtual service.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -35,6 +35,9 @@ pub struct ServiceRow {
     pub scheduler_flags: Vec<&'static str>,
     /// Whether clients keep their server, and for how long.
     pub persistence: Option<Persistence>,
+    /// With whom it shares what is remembered of clients.
+    #[serde(skip)]
+    pub affinity: Option<AffinityGroup>,
     /// Each datagram is scheduled for itself.
     pub one_packet: bool,
     /// Which clients it takes, and under whose address they reach the destinations.
@@ -170,6 +173,7 @@ fn row(
         port,
         scope,
         persistence: entry::persistence(&service, address.is_ipv4()),
+        affinity: AffinityGroup::from_words(service.affinity_group),
         one_packet: service.flags & SERVICE_ONE_PACKET != 0,
         access: access(tables, &service)?,
         scheduler: Scheduler::from_number(service.scheduler).map_or("?", Scheduler::name),
@@ -235,13 +239,20 @@ fn flags(service: &Service) -> Vec<&'static str> {
 /// Adds to each destination how many clients keep it. Reads all connections.
 pub fn count_persistent(tables: &impl Tables, rows: &mut [ServiceRow]) -> Result<()> {
     let mut counts: HashMap<u32, u32> = HashMap::new();
-    for (key, connection) in tables.connections()? {
-        if key.kind == KEY_TEMPLATE && !ConnectionState(connection.state).has(ConnectionState::CLOSING) {
-            *counts.entry(connection.server).or_default() += 1;
+    // Those of a group hold no id: whether the server still has it, its address and port tell.
+    let mut named: HashMap<(u32, IpAddr, u16), u32> = HashMap::new();
+    for (key, template) in tables.connections()? {
+        let place = || (template.server, template.destination.into(), template.destination_port.number());
+        match key.kind {
+            _ if ConnectionState(template.state).has(ConnectionState::CLOSING) => {}
+            KEY_TEMPLATE => *counts.entry(template.server).or_default() += 1,
+            KEY_AFFINITY => *named.entry(place()).or_default() += 1,
+            _ => {}
         }
     }
     for row in rows.iter_mut().flat_map(|row| &mut row.destinations) {
-        row.persistent_connections = Some(counts.get(&row.id).copied().unwrap_or(0));
+        let of_group = named.get(&(row.id, row.address, row.port)).copied().unwrap_or(0);
+        row.persistent_connections = Some(counts.get(&row.id).copied().unwrap_or(0) + of_group);
     }
     Ok(())
 }

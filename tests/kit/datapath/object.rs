@@ -68,6 +68,7 @@ pub fn open(sizes: &Sizes) -> Result<Ebpf> {
         .map_max_entries("services", sizes.services)
         .map_max_entries("service_prefixes", sizes.services)
         .map_max_entries("scheduler_state", sizes.service_ids)
+        .map_max_entries("affinity_timeouts", sizes.service_ids)
         .map_max_entries("destination_slots", sizes.slots)
         .map_max_entries("connections", sizes.connections)
         .map_max_entries("locality", sizes.locality)

@@ -114,6 +114,7 @@ fn desired(service: &VirtualService, destinations: Vec<DesiredDestination>) -> D
         hash_port: service.hash_port,
         hash_fallback: service.hash_fallback,
         persistence: (persistence != 0).then_some(Persistence { timeout: persistence, netmask }),
+        affinity: None,
         one_packet: service.one_packet,
         destinations,
         access: Access::default(),

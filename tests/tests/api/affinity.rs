@@ -229,3 +229,101 @@ fn what_does_not_concern_a_clients_server_leaves_the_client_there() {
     agent.start().unwrap();
     assert_eq!(bound(&world), before, "with a new agent");
 }
+
+/// The Service at every kind of frontend.
+fn everywhere(world: &World, timeout: u32) -> Value {
+    let mut object = sticky(Some(timeout));
+    object["spec"]["type"] = json!("LoadBalancer");
+    object["spec"]["externalIPs"] = json!(["10.97.0.1", "fd00:97::1"]);
+    object["status"]["loadBalancer"]["ingress"] = json!([{"ip": "10.98.0.1"}, {"ip": "fd00:98::1"}]);
+    object["spec"]["ports"] = json!([{"name": "web", "port": 80, "protocol": "TCP", "nodePort": 30_080},
+                                     {"name": "dns", "port": 53, "protocol": "UDP", "nodePort": 30_053}]);
+    publish(world, object.clone(), |_| Stated::Ready);
+    object
+}
+
+/// Where the Service is, in one family and protocol: cluster, external and load balancer's addresses, and the node port.
+fn places(world: &World, protocol: &str, v4: bool) -> [SocketAddr; 4] {
+    let (port, node_port) = if protocol == "TCP" { (80, 30_080) } else { (53, 30_053) };
+    let networks =
+        if v4 { ["10.96.0.1", "10.97.0.1", "10.98.0.1"] } else { ["fd00:96::1", "fd00:97::1", "fd00:98::1"] };
+    let [cluster, external, balancer] = networks.map(|text| SocketAddr::new(text.parse().unwrap(), port));
+    [cluster, external, balancer, world.topology.node.at(node_port)[usize::from(!v4)]]
+}
+
+/// The server that a new connection of a host reaches, or a datagram of a new socket, connected or not.
+fn asked_from(host: &bpvs_tests::topology::Host, protocol: &str, to: SocketAddr, connected: bool) -> u16 {
+    let asked = match (protocol, connected) {
+        ("TCP", _) => Dial::new(&host.namespace, to).open().map(|held| held.server),
+        (_, true) => UdpClient::connected(&host.namespace, None, to).unwrap().request(20, DEADLINE).map(|a| a.server),
+        (_, false) => {
+            UdpClient::unconnected(&host.namespace, None, to).unwrap().request(20, DEADLINE).map(|a| a.server)
+        }
+    };
+    asked.unwrap_or_else(|error| panic!("{protocol} {to}: {error}"))
+}
+
+/// `AF-1`. A process of the node is served at its socket, everybody else by packets.
+#[test]
+fn a_client_has_one_server_at_all_frontends_of_a_port() {
+    let world = World::new(SERVERS);
+    let object = everywhere(&world, 10_800);
+    let mut agent = world.agent().start().unwrap();
+    let topology = &world.topology;
+    let hosts = [("pod", &topology.clients[0]), ("outside", &topology.external), ("node", &topology.node)];
+    for (protocol, v4) in [("TCP", true), ("UDP", true), ("TCP", false), ("UDP", false)] {
+        let places = places(&world, protocol, v4);
+        let bound = |host, first: usize| {
+            let server = asked_from(host, protocol, places[first], false);
+            for to in places.iter().chain(&places) {
+                for connected in [false, true] {
+                    assert_eq!(asked_from(host, protocol, *to, connected), server, "{protocol} {to}");
+                }
+            }
+            server
+        };
+        let mut before = Vec::new();
+        for (index, (_, host)) in hosts.iter().enumerate() {
+            before.push(bound(host, index));
+        }
+        // Another agent knows what the last one's programs remember.
+        agent.stop().unwrap();
+        agent = world.agent().start().unwrap();
+        for (index, (who, host)) in hosts.iter().enumerate() {
+            assert_eq!(bound(host, 3 - index), before[index], "{who}, {protocol}, after a restart");
+        }
+        // Without the server of one of them, that one has another at all frontends, the rest theirs.
+        let gone = before[0];
+        publish(&world, object.clone(), |server| if server == gone { Stated::Removed } else { Stated::Ready });
+        let all: Vec<u16> = (1..=SERVERS).filter(|server| *server != gone).collect();
+        programmed(&agent, &all);
+        for (index, (who, host)) in hosts.iter().enumerate() {
+            let after = bound(host, 2);
+            assert_eq!(after == before[index], before[index] != gone, "{who}, {protocol}: {before:?}, then {after}");
+        }
+        publish(&world, object.clone(), |_| Stated::Ready);
+        programmed(&agent, &(1..=SERVERS).collect::<Vec<_>>());
+    }
+}
+
+/// `AF-5`, for those who are bound already.
+#[test]
+fn another_timeout_holds_at_once_for_a_client_that_is_bound() {
+    let world = World::new(SERVERS);
+    publish(&world, sticky(Some(10_800)), |_| Stated::Ready);
+    let agent = world.agent().start().unwrap();
+    bound(&world);
+    world.api().apply(sticky(Some(1)));
+    listed(&agent, "rr persistent 1");
+    for (protocol, to) in FRONTENDS {
+        let mut seen: Vec<u16> = (0..3)
+            .map(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(1_050));
+                ask(&world, protocol, address(to))
+            })
+            .collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert!(seen.len() > 1, "{protocol} {to}: more than a second lies between any two connections: {seen:?}");
+    }
+}

@@ -16,6 +16,7 @@ mod affinity;
 mod complete;
 mod errors;
 mod fragments;
+mod group;
 mod hairpin;
 mod hostile;
 mod lifecycle;

@@ -1,4 +1,4 @@
-//! A client that keeps its server: how long, and what ends it. As IPVS has it; where Kubernetes asks for more, the test says.
+//! A client that keeps its server: how long, and what ends it, as IPVS has it. `group` shows Kubernetes' way.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -102,8 +102,7 @@ fn a_client_whose_server_goes_gets_another_and_stays_there() {
     }
 }
 
-/// With kube-proxy's iptables mode the frontends of a Service's port share what is remembered; here, as in IPVS, each has
-/// its own.
+/// The frontends of a Service's port share what is remembered (`group`); virtual servers of rules do not, as in IPVS.
 #[test]
 fn each_frontend_remembers_for_itself() {
     for mut world in both() {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
+use lb_common::layout::{AffinityTimeout, Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
 
 use super::{Capacity, MapStore, Network, PrefixKey, StoreError, names};
 
@@ -204,6 +204,15 @@ impl<S: MapStore> MapStore for FaultyStore<S> {
     fn set_retired(&mut self, service: u32, value: &Traffic) -> Result<(), StoreError> {
         self.attempt(names::RETIRED, "update")?;
         self.inner.set_retired(service, value)
+    }
+
+    fn affinity(&self, service: u32) -> Result<AffinityTimeout, StoreError> {
+        self.inner.affinity(service)
+    }
+
+    fn set_affinity(&mut self, service: u32, value: &AffinityTimeout) -> Result<(), StoreError> {
+        self.attempt(names::AFFINITY, "update")?;
+        self.inner.set_affinity(service, value)
     }
 
     fn word(&self, service: u32) -> Result<u64, StoreError> {

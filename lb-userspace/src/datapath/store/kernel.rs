@@ -17,8 +17,8 @@ use aya::maps::{
 };
 use bytemuck::Zeroable;
 use lb_common::layout::{
-    Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, KEY_TEMPLATE, NetworkKey, Service,
-    ServiceKey, ServicePrefix, Traffic,
+    AffinityTimeout, Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, KEY_TEMPLATE,
+    NetworkKey, Service, ServiceKey, ServicePrefix, Traffic,
 };
 
 use super::{Capacity, MapStore, Network, PrefixKey, StoreError, check, mapping::MappedArray, names};
@@ -49,6 +49,7 @@ pub struct KernelStore {
     destinations: MappedArray,
     load: MappedArray,
     retired: MappedArray,
+    affinity: MappedArray,
     words: MappedArray,
     capacity: Capacity,
     cpus: usize,
@@ -70,6 +71,7 @@ impl KernelStore {
         let destinations = mapped::<Destination>(names::DESTINATIONS, &maps.destinations)?;
         let load = mapped::<DestinationLoad>(names::LOAD, &maps.load)?;
         let retired = mapped::<Traffic>(names::RETIRED, &maps.retired)?;
+        let affinity = mapped::<AffinityTimeout>(names::AFFINITY, &maps.affinity)?;
         let words = mapped::<u64>(names::WORDS, &maps.words)?;
         let services = entries(names::SERVICES, &maps.services)?;
         let prefixes = entries(names::PREFIXES, &maps.prefixes)?;
@@ -79,7 +81,7 @@ impl KernelStore {
             services,
             prefixes,
             networks,
-            service_ids: words.entries().min(retired.entries()),
+            service_ids: words.entries().min(retired.entries()).min(affinity.entries()),
             destinations: destinations.entries().min(load.entries()).min(traffic.len()),
             slots: slots.entries(),
         };
@@ -97,6 +99,7 @@ impl KernelStore {
             destinations,
             load,
             retired,
+            affinity,
             words,
             capacity,
             cpus,
@@ -351,6 +354,14 @@ impl MapStore for KernelStore {
 
     fn set_retired(&mut self, service: u32, value: &Traffic) -> Result<(), StoreError> {
         write(names::RETIRED, &self.retired, service, value)
+    }
+
+    fn affinity(&self, service: u32) -> Result<AffinityTimeout, StoreError> {
+        read(names::AFFINITY, &self.affinity, service)
+    }
+
+    fn set_affinity(&mut self, service: u32, value: &AffinityTimeout) -> Result<(), StoreError> {
+        write(names::AFFINITY, &self.affinity, service, value)
     }
 
     fn word(&self, service: u32) -> Result<u64, StoreError> {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
+use lb_common::layout::{AffinityTimeout, Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
 
 use super::{Capacity, Key, MapStore, Network, PrefixKey, StoreError, check, names};
 
@@ -23,6 +23,7 @@ pub struct MemoryStore {
     load: Vec<DestinationLoad>,
     traffic: Vec<Traffic>,
     retired: Vec<Traffic>,
+    affinity: Vec<AffinityTimeout>,
     words: Vec<u64>,
 }
 
@@ -41,6 +42,7 @@ impl MemoryStore {
             load: vec![DestinationLoad::default(); capacity.destinations as usize],
             traffic: vec![Traffic::default(); capacity.destinations as usize],
             retired: vec![Traffic::default(); capacity.service_ids as usize],
+            affinity: vec![AffinityTimeout::default(); capacity.service_ids as usize],
             words: vec![0; capacity.service_ids as usize],
         }
     }
@@ -212,6 +214,17 @@ impl MapStore for MemoryStore {
     fn set_retired(&mut self, service: u32, value: &Traffic) -> Result<(), StoreError> {
         check(names::RETIRED, service, 1, self.capacity.service_ids)?;
         self.retired[service as usize] = *value;
+        Ok(())
+    }
+
+    fn affinity(&self, service: u32) -> Result<AffinityTimeout, StoreError> {
+        check(names::AFFINITY, service, 1, self.capacity.service_ids)?;
+        Ok(self.affinity[service as usize])
+    }
+
+    fn set_affinity(&mut self, service: u32, value: &AffinityTimeout) -> Result<(), StoreError> {
+        check(names::AFFINITY, service, 1, self.capacity.service_ids)?;
+        self.affinity[service as usize] = *value;
         Ok(())
     }
 

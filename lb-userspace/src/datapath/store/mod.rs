@@ -12,7 +12,7 @@ use super::{
 
 use std::{collections::HashMap, time::Duration};
 
-use lb_common::layout::{Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
+use lb_common::layout::{AffinityTimeout, Destination, DestinationLoad, DestinationSlot, Service, ServiceKey, Traffic};
 
 /// Names of the maps as they are pinned and as messages call them.
 pub mod names {
@@ -34,6 +34,8 @@ pub mod names {
     pub const TRAFFIC: &str = "destination_traffic";
     /// Traffic of destinations that are gone, by service id.
     pub const RETIRED: &str = "service_retired";
+    /// How long clients of services of affinity groups are bound, by service id.
+    pub const AFFINITY: &str = "affinity_timeouts";
     /// rr's and wrr's place in the list by service id.
     pub const WORDS: &str = "scheduler_state";
     /// Connections and persistence templates.
@@ -49,7 +51,7 @@ pub struct Capacity {
     pub prefixes: u32,
     /// Entries of `networks`.
     pub networks: u32,
-    /// Entries of `scheduler_state` and `service_retired`, whichever has fewer: the highest service id is one less.
+    /// Entries of `scheduler_state`, `service_retired` and `affinity_timeouts`, whichever has fewest: the highest service id is one less.
     pub service_ids: u32,
     /// Entries of `destinations`, `destination_load` and `destination_traffic`, whichever has fewest.
     pub destinations: u32,
@@ -177,7 +179,7 @@ pub trait MapStore {
     fn reset_load(&mut self, id: u32) -> Result<(), StoreError>;
     /// Replaces [`DestinationLoad::connections`] if they are still `current`; otherwise `Err` with what they are now.
     fn exchange_connections(&mut self, id: u32, current: u64, new: u64) -> Result<Result<(), u64>, StoreError>;
-    /// The destinations that persistence templates name, with how long the last one of each lasts. Reads all connections.
+    /// The destinations that persistence templates name by their ids, with how long the last one of each lasts. Reads all connections.
     fn templates(&self) -> Result<HashMap<u32, Duration>, StoreError>;
     /// Reads a destination's traffic counters, summed over the CPUs.
     fn traffic(&self, id: u32) -> Result<Traffic, StoreError>;
@@ -188,6 +190,11 @@ pub trait MapStore {
     fn retired(&self, service: u32) -> Result<Traffic, StoreError>;
     /// Writes it.
     fn set_retired(&mut self, service: u32, value: &Traffic) -> Result<(), StoreError>;
+
+    /// Reads how long a service's clients are bound, as the sweep has it.
+    fn affinity(&self, service: u32) -> Result<AffinityTimeout, StoreError>;
+    /// Writes it.
+    fn set_affinity(&mut self, service: u32, value: &AffinityTimeout) -> Result<(), StoreError>;
 
     /// Reads a service's packed scheduler word.
     fn word(&self, service: u32) -> Result<u64, StoreError>;

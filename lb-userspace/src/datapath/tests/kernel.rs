@@ -12,8 +12,8 @@ use aya::maps::{MapData, lpm_trie};
 use lb_common::{
     address::Protocol,
     layout::{
-        Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, KEY_TEMPLATE, NetworkKey, Service,
-        ServiceKey, ServicePrefix, Traffic,
+        AffinityTimeout, Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, KEY_TEMPLATE,
+        NetworkKey, Service, ServiceKey, ServicePrefix, Traffic,
     },
     scheduler::{Scheduler, cursor::RoundRobinWalk, word::SchedulerWord},
 };
@@ -73,6 +73,7 @@ fn maps(capacity: Capacity, flags: u32) -> KernelMaps {
         load: create::<u32, DestinationLoad>(Kind::Array, capacity.destinations, flags),
         traffic: create::<u32, Traffic>(Kind::PerCpuArray, capacity.destinations, 0),
         retired: create::<u32, Traffic>(Kind::Array, capacity.service_ids, flags),
+        affinity: create::<u32, AffinityTimeout>(Kind::Array, capacity.service_ids, flags),
         words: create::<u32, u64>(Kind::Array, capacity.service_ids, flags),
     }
 }
@@ -91,6 +92,7 @@ fn twin(maps: &KernelMaps) -> KernelMaps {
             "destination_load" => &maps.load,
             "destination_traffic" => &maps.traffic,
             "service_retired" => &maps.retired,
+            "affinity_timeouts" => &maps.affinity,
             _ => &maps.words,
         };
         MapData::from_id(data.info().unwrap().id())

@@ -2,11 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use lb_common::scheduler::Scheduler;
+use lb_common::{layout::AffinityTimeout, scheduler::Scheduler};
 
 use super::{
-    super::{Persistence, Plan, Writer, collect::TRASH_IDLE, store::memory::MemoryStore},
-    applied, one,
+    super::{
+        AffinityGroup, MapStore, Persistence, Plan, Writer,
+        collect::TRASH_IDLE,
+        store::{
+            faulty::{Faults, FaultyStore},
+            memory::MemoryStore,
+        },
+    },
+    applied, key, one,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -104,4 +111,77 @@ fn without_a_persistent_service_nobody_reads_the_connections() {
     assert!(writer.templates);
     assert_eq!(minutes_until_free(&mut writer, 1, start), 2);
     assert!(!writer.templates, "looked, and found none");
+}
+
+/// Of an affinity group, whose templates name servers by address and port.
+fn of_group(servers: &[(u8, i32)], timeout: u32, port: &str) -> Plan {
+    let mut plan = persistent(servers);
+    plan.services.values_mut().for_each(|service| {
+        service.persistence = Some(Persistence { timeout, netmask: 32 });
+        service.affinity = Some(AffinityGroup::of_port("default", "web", port));
+    });
+    plan
+}
+
+#[test]
+fn templates_of_a_group_hold_no_ids_and_nobody_reads_the_connections() {
+    let start = Instant::now();
+    let mut writer = applied([&of_group(&[(1, 1), (2, 1)], 1000, "http"), &of_group(&[(2, 1)], 1000, "http")]);
+    assert!(!writer.templates);
+    writer.store_mut().set_template(1, Some(SECOND));
+    assert_eq!(minutes_until_free(&mut writer, 1, start), 2);
+}
+
+#[test]
+fn the_sweep_is_told_how_long_clients_of_a_group_are_bound_and_by_whom() {
+    let [high, low] = AffinityGroup::of_port("default", "web", "http").words();
+    let told = |timeout| AffinityTimeout { group: low, timeout };
+    let (long, short) = (of_group(&[(1, 1)], 1000, "http"), of_group(&[(1, 1)], 60, "http"));
+    let mut writer = applied([&long]);
+    let entry = |writer: &Writer<MemoryStore>| writer.store().service(&key(1)).unwrap();
+    assert_eq!(entry(&writer).affinity_group, [high, low]);
+    assert_eq!(writer.store().affinity(1).unwrap(), told(1_000_000));
+    for (plan, expected) in [
+        (&short, told(60_000)),
+        // Neither IPVS's way nor no persistence is the sweep's business.
+        (&persistent(&[(1, 1)]), AffinityTimeout::default()),
+        (&long, told(1_000_000)),
+        (&one(Scheduler::RoundRobin, &[(1, 1)]), AffinityTimeout::default()),
+        (&long, told(1_000_000)),
+        // Another service with the id of a removed one says what holds for itself.
+        (&Plan::default(), told(1_000_000)),
+        (&persistent(&[(1, 1)]), AffinityTimeout::default()),
+    ] {
+        let writes = writer.apply(plan, Instant::now()).unwrap().writes;
+        assert_eq!(writer.store().affinity(1).unwrap(), expected);
+        assert_ne!(writes, 0);
+        // A restart has nothing to write.
+        let mut next = super::writer(writer.store().clone());
+        assert_eq!(next.apply(plan, Instant::now()).unwrap().writes, 0);
+    }
+}
+
+/// Wherever a writer stops between two timeouts, the next one brings both to what is desired, and packets go by the entry.
+#[test]
+fn a_writer_that_stops_between_the_two_timeouts_leaves_them_to_the_next() {
+    let (before, after) = (of_group(&[(1, 1)], 60, "http"), of_group(&[(1, 1)], 1000, "http"));
+    let timeout = |store: &MemoryStore| store.service(&key(1)).unwrap().persistence_timeout;
+    let mut seen = Vec::new();
+    for writes in 0.. {
+        let store = applied([&before]).store().clone();
+        let mut faulty = super::writer(FaultyStore::new(store, Faults::After { writes }, 0));
+        let result = faulty.apply(&after, Instant::now());
+        let store = faulty.store().inner().clone();
+        seen.push((store.affinity(1).unwrap().timeout, timeout(&store)));
+        for plan in [&before, &after] {
+            let mut next = super::writer(store.clone());
+            next.apply(plan, Instant::now()).unwrap();
+            let wanted = plan.services.values().next().unwrap().persistence.unwrap().timeout * 1000;
+            assert_eq!((next.store().affinity(1).unwrap().timeout, timeout(next.store())), (wanted, wanted));
+        }
+        if result.is_ok() {
+            break;
+        }
+    }
+    assert_eq!(seen[..3], [(60_000, 60_000), (1_000_000, 60_000), (1_000_000, 1_000_000)]);
 }

@@ -27,6 +27,8 @@ pub struct KernelMaps {
     pub traffic: MapData,
     /// Map `service_retired`.
     pub retired: MapData,
+    /// Map `affinity_timeouts`.
+    pub affinity: MapData,
     /// Map `scheduler_state`.
     pub words: MapData,
     /// Map `connections`.
@@ -49,6 +51,7 @@ impl KernelMaps {
             load: find(names::LOAD)?,
             traffic: find(names::TRAFFIC)?,
             retired: find(names::RETIRED)?,
+            affinity: find(names::AFFINITY)?,
             words: find(names::WORDS)?,
             connections: find(names::CONNECTIONS)?,
         })
