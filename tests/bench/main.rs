@@ -2,7 +2,7 @@
 //!
 //! Programs run on packets by `BPF_PROG_TEST_RUN`; nothing is attached, pinned or sent. With `control-plane`, objects become
 //! map entries, in this process and by the real agent in a namespace. It fails when something cannot be measured, never
-//! because of a figure: machines differ and are noisy.
+//! because of a figure: machines differ and are noisy. With `traffic`, real clients ask real servers in namespaces.
 
 mod cases;
 #[allow(dead_code, reason = "each side uses a part of what both share")]
@@ -15,6 +15,7 @@ mod plane;
 mod report;
 mod rig;
 mod tables;
+mod traffic;
 
 use std::{fs, path::PathBuf, process::ExitCode};
 
@@ -23,6 +24,7 @@ use bpvs_tests::arguments;
 
 const USAGE: &str = "\
 usage: bpvs-bench [tables|control-plane] [--json FILE] [--quick]
+       bpvs-bench traffic [--rounds N] [--seconds S] [--services N,...] [--rows NAME,...] [--json FILE]
 
 Measures nanoseconds per packet and verified instructions of the tc programs, net of an empty program. Needs root.
 
@@ -30,6 +32,12 @@ Measures nanoseconds per packet and verified instructions of the tc programs, ne
   control-plane measures the agent: from objects to maps, a change, a restart, memory
   --json FILE   also writes the figures to FILE, as an array of objects
   --quick       a tenth of the runs: to see that it works, not to compare
+
+  traffic       measures real traffic in namespaces: beside no proxy at all, and beside the rules of kube-proxy
+  --rounds N    how often each row is measured (5); a figure is the median of its ratios to no proxy in each round
+  --seconds S   how long each time (0.3)
+  --services N,...  numbers of Services (1,1000,10000)
+  --rows NAME,...   of tc, socket, iptables-nft, iptables-legacy, nftables (all); no proxy is always there
 ";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,12 +45,14 @@ enum What {
     Packets,
     Tables,
     ControlPlane,
+    Traffic,
 }
 
 struct Options {
     what: What,
     json: Option<PathBuf>,
     quick: bool,
+    traffic: traffic::options::Options,
 }
 
 fn main() -> ExitCode {
@@ -60,15 +70,23 @@ fn main() -> ExitCode {
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>> {
-    let mut options = Options { what: What::Packets, json: None, quick: false };
+    let traffic = traffic::options::Options::default();
+    let mut options = Options { what: What::Packets, json: None, quick: false, traffic };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "tables" => options.what = What::Tables,
             "control-plane" => options.what = What::ControlPlane,
+            "traffic" => {
+                let Some(traffic) = traffic::options::Options::read(arguments)? else { return Ok(None) };
+                let json = traffic.json.clone().or(options.json);
+                return Ok(Some(Options { what: What::Traffic, json, quick: false, traffic }));
+            }
             "--quick" => options.quick = true,
             "--json" => options.json = Some(arguments.next().context("--json needs a file name")?.into()),
             "--help" | "-h" => return Ok(None),
-            other => bail!("unknown argument {other:?}; allowed are tables, control-plane, --json FILE and --quick"),
+            other => {
+                bail!("unknown argument {other:?}; allowed are tables, control-plane, traffic, --json FILE and --quick")
+            }
         }
     }
     Ok(Some(options))
@@ -80,6 +98,7 @@ fn run(options: &Options) -> Result<()> {
             println!("{}", machine::describe()?);
             plane::run(options.quick)?
         }
+        What::Traffic => traffic::run(&options.traffic)?,
         what => {
             machine::stay_on_one_cpu()?;
             println!("{}", machine::describe()?);

@@ -10,6 +10,7 @@ pub mod datapath;
 pub mod exposition;
 pub mod foreign;
 pub mod http;
+pub mod kube_proxy;
 pub mod model;
 pub mod namespace;
 pub mod oracle;

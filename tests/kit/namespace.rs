@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -115,6 +115,22 @@ impl Namespace {
     /// Runs a program in this namespace and returns its output; an exit code other than 0 is an error with its stderr.
     pub fn run(&self, command: &mut Command) -> Result<Output> {
         self.enter(|| run(command)).with_context(|| format!("in namespace {}", self.name))
+    }
+
+    /// Runs a program with its arguments in this namespace and gives it `input`; an exit code other than 0 is an error with
+    /// its stderr.
+    pub fn feed(&self, line: &[&str], input: &str) -> Result<()> {
+        let (program, arguments) = line.split_first().context("no program")?;
+        let line = line.join(" ");
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = self.spawn(&mut command).with_context(|| format!("starting `{line}`"))?;
+        // A failure to write shows as a failure of the program, which also says why.
+        let written = child.stdin.take().context("it has no stdin")?.write_all(input.as_bytes());
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`{line}` in {}: {}: {}", self.name, output.status, said.trim());
+        written.with_context(|| format!("writing to `{line}`"))
     }
 
     /// Runs commands of `nft` in this namespace, as they stand in its files. Returns what it prints.

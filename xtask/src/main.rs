@@ -46,7 +46,7 @@ enum Task {
     Kernels(kernels::Options),
     /// Compare bpvs with Linux IPVS in virtual machines, decision by decision
     Oracle(oracle::Options),
-    /// Measure the cost of a packet (as root)
+    /// Measure the cost of a packet, of the agent, and of real traffic (as root)
     Bench(bench::Options),
 }
 

@@ -12,7 +12,7 @@ use crate::toolchain::{Chain, apt, linker, probe};
 pub(crate) enum Need {
     /// A compiler and a linker.
     Build,
-    /// Also the programs that tests and demo call (ip, tc, bpftool, ethtool, nsenter, nft).
+    /// Also the programs that tests and demo call (ip, tc, bpftool, ethtool, nsenter, nft, iptables).
     Everything,
 }
 

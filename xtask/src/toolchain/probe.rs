@@ -11,13 +11,14 @@ use super::linker;
 use crate::{process, workspace};
 
 /// Programs that tests and demo call, and Debian's packages of them.
-const TOOLS: [(&str, &str); 6] = [
+const TOOLS: [(&str, &str); 7] = [
     ("ip", "iproute2"),
     ("tc", "iproute2"),
     ("bpftool", "bpftool"),
     ("ethtool", "ethtool"),
     ("nsenter", "util-linux"),
     ("nft", "nftables"),
+    ("iptables-restore", "iptables"),
 ];
 
 /// What is here. `tools` asks for the programs that tests and demo call, too.
