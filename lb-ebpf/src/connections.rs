@@ -96,12 +96,13 @@ impl Entry {
         }
     }
 
-    /// Notes that packets with this key go by the stack from now on: XDP lets them pass without asking for their route.
+    /// Notes that packets with this key go by the stack from now on, by the flag of the hook that found it: it asks for their
+    /// route no more.
     #[inline(always)]
-    pub fn leave_to_stack(&self) {
+    pub fn leave_to_stack(&self, flag: u32) {
         let state = self.state();
         // Another CPU's packet moved the state meanwhile: the next packet tries again.
-        let _ = self.state_cell().replace(state.0, state.0 | ConnectionState::STACK);
+        let _ = self.state_cell().replace(state.0, state.0 | flag);
     }
 
     /// Notes a packet.

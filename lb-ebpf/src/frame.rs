@@ -46,6 +46,13 @@ impl Frame {
         unsafe { (*self.0).mark }
     }
 
+    /// Bytes of payload in each packet that this one is cut into; 0 if it is whole.
+    #[inline(always)]
+    pub fn segment(self) -> u32 {
+        // SAFETY: the context is valid during the program.
+        unsafe { (*self.0).gso_size }
+    }
+
     /// Index of the interface that the packet arrived on or leaves by.
     #[inline(always)]
     pub fn interface(self) -> u32 {

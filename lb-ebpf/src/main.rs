@@ -3,6 +3,7 @@
 //! | hook | program | what it does |
 //! |---|---|---|
 //! | tc ingress | `bpvs_ingress` | requests: finds or opens the connection, writes the real server's address |
+//! | tc ingress | `bpvs_direct` | in its place, both, of packets that go straight to an interface |
 //! | tc egress | `bpvs_egress` | replies: writes the frontend's address, after netfilter and routing saw the server's |
 //! | XDP | `bpvs_uplink`, ... | both, of packets that leave the node again |
 //! | cgroup | `bpvs_connect4`, ... | sockets of the node's own processes: the server is chosen at connect or send |
@@ -22,6 +23,7 @@ mod count;
 mod create;
 mod direct;
 mod egress;
+mod forwarding;
 mod fragments;
 mod frame;
 mod hashing;
@@ -33,8 +35,10 @@ mod masquerade;
 mod persistence;
 mod reply;
 mod respond;
+mod route;
 mod schedule;
 mod settings;
+mod shortcut;
 mod sockets;
 mod sweep;
 mod translate;
@@ -54,6 +58,12 @@ pub fn bpvs_ingress(ctx: TcContext) -> i32 {
     ingress::run(Frame::new(&ctx))
 }
 
+/// In the place of `bpvs_ingress` with `--forwarding direct`: requests and replies, straight to where they go.
+#[classifier]
+pub fn bpvs_direct(ctx: TcContext) -> i32 {
+    forwarding::run(Frame::new(&ctx))
+}
+
 /// Replies, as they leave towards the client on any interface.
 #[classifier]
 pub fn bpvs_egress(ctx: TcContext) -> i32 {
@@ -63,14 +73,14 @@ pub fn bpvs_egress(ctx: TcContext) -> i32 {
 /// Packets on an uplink, before the stack: those of services that leave the node again do so from here.
 #[xdp(frags)]
 pub fn bpvs_uplink(ctx: XdpContext) -> u32 {
-    xdp::run(&ctx) as u32
+    xdp::run(&ctx)
 }
 
 /// The same in generic mode. Linux copies a packet for a program that takes fragmented buffers there, and forgets how long
 /// its Ethernet header is (`skb_pp_cow_data`, seen on 6.18): tc programs then see the IP header first.
 #[xdp]
 pub fn bpvs_uplink_generic(ctx: XdpContext) -> u32 {
-    xdp::run(&ctx) as u32
+    xdp::run(&ctx)
 }
 
 /// Removes expired connections and recounts. Never attached: the agent runs it.

@@ -18,7 +18,7 @@ use lb_common::{
     packet::Packet,
 };
 
-use crate::{create::Opened, lookup::Wanted, masquerade::Passing, schedule::Request, xdp::Hop};
+use crate::{create::Opened, lookup::Wanted, masquerade::Passing, schedule::Request, shortcut::Hop};
 
 const MAPPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -51,7 +51,7 @@ pub struct Scratch {
     pub passing: Passing,
     /// The connection that the one of the packet takes the place of.
     pub replaced: crate::connections::Replaced,
-    /// What a packet becomes that leaves from XDP.
+    /// What a packet becomes that takes the short way.
     pub onward: Rewrite,
     /// Where it goes then.
     pub hop: Hop,
@@ -137,6 +137,11 @@ pub static SOCKET_FLOWS: HashMap<SocketFlowKey, SocketFlow, 65_536> = HashMap::n
 /// their own, or that of the bond they are part of.
 #[btf_map(name = "uplinks")]
 pub static UPLINKS: HashMap<u32, u32, 1_024> = HashMap::new();
+
+/// Interfaces that packets go to straight from tc ingress (`--forwarding direct`), by index:
+/// [`DIRECT_NEIGHBOUR`](lb_common::layout::DIRECT_NEIGHBOUR) or [`DIRECT_PEER`](lb_common::layout::DIRECT_PEER).
+#[btf_map(name = "direct")]
+pub static DIRECT: HashMap<u32, u32, 8_192> = HashMap::new();
 
 /// What the agent tells every program.
 #[btf_map(name = "settings")]

@@ -8,11 +8,14 @@ use crate::{count, frame::Frame};
 /// Not ours, or done: the next program, then the stack. `TC_ACT_UNSPEC`, which TCX calls `TCX_NEXT`.
 pub const NEXT: i32 = -1;
 
+/// Dropped, and counted.
+pub const DROPPED: i32 = TC_ACT_SHOT;
+
 /// Drops the packet and counts why.
 #[inline(always)]
 pub fn drop(reason: Drop) -> i32 {
     count::drop(reason);
-    TC_ACT_SHOT
+    DROPPED
 }
 
 /// Sends the packet out of the interface it arrived on.

@@ -117,7 +117,7 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         ),
         "sweep_recount" => Some("connections changes pad"),
         "sweep_result" => Some("entries expired orphans corrections recounts recount_asked"),
-        "scheduler_state" | "drops" | "lookups" | "networks" | "uplinks" => None,
+        "scheduler_state" | "drops" | "lookups" | "networks" | "uplinks" | "direct" => None,
         _ => bail!("map `{map}` is new: state its fields here"),
     };
     Ok((key, value))
@@ -157,6 +157,7 @@ fn bpftool_prints_named_fields_of_every_map() -> Result<()> {
     datapath.insert("sockets", 1u64, SocketConnection::default())?;
     datapath.insert("socket_flows", SocketFlowKey::default(), SocketFlow::default())?;
     datapath.insert("uplinks", 1u32, 1u32)?;
+    datapath.insert("direct", 1u32, 1u32)?;
     let network = Frontend { scope: Scope::Prefix(8), ..Frontend::new([10, 0, 0, 0].into(), 80, Protocol::Tcp) };
     let service = DesiredService::new("of a network", Scheduler::RoundRobin, Vec::new());
     datapath

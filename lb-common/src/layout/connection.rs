@@ -168,6 +168,8 @@ impl ConnectionState {
     pub const PASSING: u32 = 1 << 17;
     /// Packets with this key go by the stack: XDP found that they do not leave by an uplink.
     pub const STACK: u32 = 1 << 18;
+    /// Packets with this key go by the stack: tc found that they do not go straight to an interface.
+    pub const NOT_DIRECT: u32 = 1 << 19;
 
     /// The protocol's state number (`tcp::State`, `sctp::State`; 0 for UDP).
     #[inline(always)]

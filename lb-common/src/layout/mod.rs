@@ -100,6 +100,12 @@ pub const LOOKUP_CLUSTER_ADDRESSES: u32 = 1 << 4;
 /// [`LOOKUP_MARKS`]' kind: there are networks of cluster addresses ([`NETWORK_SERVICES`]).
 pub const LOOKUP_SERVICE_NETWORKS: u32 = 1 << 5;
 
+/// Value of `direct`: the packet is sent as the stack would send it.
+pub const DIRECT_NEIGHBOUR: u32 = 1;
+/// Value of `direct`: the interface is a veth, and the packet arrives at once at its other end, in a network namespace of its
+/// own.
+pub const DIRECT_PEER: u32 = 2;
+
 /// Key of `networks`, a longest-prefix-match trie of networks that clients or node ports are in. The owner must match in
 /// full, so that the prefix is [`NETWORK_BASE`] bits longer than the network's (an IPv4 network's by 96 more).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Pod, Zeroable)]

@@ -9,6 +9,7 @@
 //! | [`restored`] | what an earlier agent programmed, while its origin cannot be read |
 //! | [`sources`] | which sources there are |
 //! | [`node`] | interfaces and addresses that come and go |
+//! | [`direct`] | where packets go straight to |
 //! | [`uplinks`] | those of them that XDP serves |
 //! | [`watch`] | when to look at them |
 //! | [`config_file`] | whether the file of configuration is still the one that was read |
@@ -18,6 +19,7 @@
 //! | [`once`] | says each thing once |
 
 pub mod config_file;
+pub mod direct;
 pub mod events;
 pub mod node;
 pub mod observers;
@@ -44,6 +46,7 @@ use tracing::{info, warn};
 
 pub use self::config_file::ConfigFile;
 use self::sources::Prepared;
+use crate::kernel::attach::Forwarding;
 use crate::kernel::bpf::XdpMode;
 use crate::kernel::interfaces::Selection;
 use crate::kernel::object::Loaded;
@@ -84,6 +87,8 @@ pub struct Config {
     pub selection: Selection,
     /// How.
     pub tc: TcHook,
+    /// How translated packets get on.
+    pub forwarding: Forwarding,
     /// How uplinks are served before the stack; none: not at all.
     pub xdp: Option<XdpMode>,
     /// Patterns of the names of uplinks; none: interfaces with a default route.

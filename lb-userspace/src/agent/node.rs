@@ -10,11 +10,12 @@ use lb_common::layout::{Settings, SocketConnection, VERSION};
 use lb_common::timeouts::Timeouts;
 use tracing::{info, warn};
 
+use super::direct;
 use super::once::Once;
 use super::uplinks::Uplinks;
 use super::{Config, TimeoutChange};
-use crate::kernel::attach;
 use crate::kernel::attach::tc::{self, Mode, Report};
+use crate::kernel::attach::{self, Forwarding};
 use crate::kernel::interfaces::{self, Interface, Selection};
 use crate::kernel::namespace;
 use crate::kernel::object::Loaded;
@@ -33,6 +34,7 @@ pub struct Node {
     netlink: rtnetlink::Handle,
     pins: Pins,
     mode: Mode,
+    forwarding: Forwarding,
     selection: Selection,
     /// What this node is, without timeouts: whoever runs `bpvs set-timeouts` may change those at any time.
     settings: Settings,
@@ -65,6 +67,7 @@ impl Node {
             netlink,
             pins: config.pins.clone(),
             mode,
+            forwarding: config.forwarding,
             selection: config.selection.clone(),
             settings,
             timeouts: config.timeouts,
@@ -179,7 +182,9 @@ impl Node {
 
     async fn attach_to(&mut self, wanted: &[Interface]) -> Result<Report> {
         attach::follow_renames(&self.pins, wanted)?;
-        tc::sync(&mut self.ebpf, &self.pins, self.mode, &self.netlink, wanted).await
+        let report = tc::sync(&mut self.ebpf, &self.pins, (self.mode, self.forwarding), &self.netlink, wanted).await?;
+        direct::write(&mut self.ebpf, self.forwarding, wanted)?;
+        Ok(report)
     }
 
     fn tell(&mut self, wanted: Vec<Interface>, report: Report) {

@@ -54,7 +54,7 @@ pub fn adjust_oom_score(config: &Config) {
 
 /// Step 3: maps and programs.
 pub fn load(config: &Config) -> Result<Loaded> {
-    let wanted = object::Wanted { sockets: config.sockets, uplinks: config.xdp };
+    let wanted = object::Wanted { forwarding: config.forwarding, sockets: config.sockets, uplinks: config.xdp };
     let loaded = object::load(&config.pins, &config.sizes, wanted)?;
     match loaded.adopted {
         0 => info!("maps made under {}", config.pins.root().display()),

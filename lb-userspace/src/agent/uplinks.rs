@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use aya::Ebpf;
-use aya::maps::{HashMap, MapError};
 use tracing::{info, warn};
 
 use super::once::Once;
 use crate::kernel::attach::xdp::{self, Refused};
 use crate::kernel::bpf::XdpMode;
+use crate::kernel::by_interface;
 use crate::kernel::interfaces::{DefaultRoute, Interface, glob};
 use crate::kernel::pins::Pins;
 
@@ -36,7 +36,7 @@ impl Uplinks {
     pub fn serve(&mut self, ebpf: &mut Ebpf, pins: &Pins, all: &[Interface], routes: &[DefaultRoute]) -> Result<()> {
         let wanted = self.select(all, routes);
         let report = xdp::sync(ebpf, pins, self.mode, &wanted, &mut self.refused)?;
-        write(ebpf, &members(&report.served, all))?;
+        by_interface::write(ebpf, "uplinks", &members(&report.served, all))?;
         if report.has_changes() {
             let names: Vec<&str> = report.served.iter().map(|interface| interface.name.as_str()).collect();
             info!(
@@ -78,22 +78,6 @@ fn members(served: &[Interface], all: &[Interface]) -> BTreeMap<u32, u32> {
         }
     }
     entries
-}
-
-fn write(ebpf: &mut Ebpf, wanted: &BTreeMap<u32, u32>) -> Result<()> {
-    let map = ebpf.map_mut("uplinks").context("the BPF object has no map `uplinks`")?;
-    let mut map = HashMap::<_, u32, u32>::try_from(map).context("the map `uplinks` has another layout")?;
-    let present = map.iter().collect::<Result<BTreeMap<u32, u32>, _>>().context("cannot read the map `uplinks`")?;
-    for (index, routed_as) in wanted.iter().filter(|(index, routed_as)| present.get(index) != Some(routed_as)) {
-        map.insert(index, routed_as, 0).context("cannot write the map `uplinks`")?;
-    }
-    for index in present.keys().filter(|index| !wanted.contains_key(index)) {
-        match map.remove(index) {
-            Ok(()) | Err(MapError::KeyNotFound) => {}
-            Err(error) => return Err(error).context("cannot write the map `uplinks`"),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

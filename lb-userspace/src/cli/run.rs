@@ -14,6 +14,7 @@ use super::kube_proxy::{KubeProxyArgs, Stated};
 use super::values::{duration, pattern, scheduler, timeout};
 use super::{Output, PinArgs};
 use crate::agent::{self, Config, TcHook, TimeoutChange};
+use crate::kernel::attach::Forwarding;
 use crate::kernel::bpf::XdpMode;
 use crate::kernel::{interfaces::Selection, pins::Pins, probe, sizes::Sizes};
 use crate::kube_proxy::Settings;
@@ -43,6 +44,9 @@ pub struct RunArgs {
     /// How to attach to interfaces
     #[arg(long, value_enum, default_value_t = TcArg::Auto)]
     tc: TcArg,
+    /// How a translated packet gets to the interface of its receiver: by the host's stack, or straight, past netfilter
+    #[arg(long, value_enum, default_value_t = ForwardingArg::Stack)]
+    forwarding: ForwardingArg,
     /// Where packets of uplinks are served that leave the node again: in the driver, or in the stack like all others. What
     /// leaves from there does not pass netfilter
     #[arg(long, value_enum, default_value_t = XdpArg::Off)]
@@ -167,6 +171,14 @@ enum TcArg {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum ForwardingArg {
+    /// By the stack: routing, netfilter and traffic control of the host see it
+    Stack,
+    /// Straight, by tc: for hosts without such policies
+    Direct,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum XdpArg {
     /// Nowhere
     Off,
@@ -265,6 +277,10 @@ fn config(args: RunArgs) -> Result<Config> {
             TcArg::Auto => TcHook::Auto,
             TcArg::Tcx => TcHook::Tcx,
             TcArg::Clsact => TcHook::Clsact,
+        },
+        forwarding: match args.forwarding {
+            ForwardingArg::Stack => Forwarding::Stack,
+            ForwardingArg::Direct => Forwarding::Direct,
         },
         xdp: args.xdp.mode(),
         uplinks: args.uplinks,

@@ -39,7 +39,7 @@ pub fn cleanup(pins: &Pins, known_maps: &[&str], interfaces: &[Interface]) -> Re
     for interface in interfaces {
         for direction in Direction::ALL {
             if clsact::remove(&interface.name, direction)? {
-                report.removed.push(format!("tc filter {} of {}", direction.program(), interface.name));
+                report.removed.push(format!("tc filter of {} ({})", interface.name, direction.name()));
             }
         }
     }

@@ -29,6 +29,8 @@ pub struct Interface {
     pub ethernet: bool,
     /// One end of a veth pair, whose other end must take what this one sends.
     pub veth: bool,
+    /// Its other end is in another network namespace.
+    pub leads_elsewhere: bool,
     /// Index of the bridge or bond that it is part of.
     pub controller: Option<u32>,
     /// The XDP program on it.
@@ -84,6 +86,7 @@ fn interface(message: &LinkMessage) -> Option<Interface> {
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(value) => name = Some(value.clone()),
+            LinkAttribute::LinkNetNsId(_) => interface.leads_elsewhere = true,
             LinkAttribute::Controller(index) => interface.controller = Some(*index),
             LinkAttribute::Xdp(xdp) => interface.xdp = attached_xdp(xdp),
             LinkAttribute::LinkInfo(infos) => {

@@ -3,6 +3,7 @@
 
 pub mod attach;
 pub mod bpf;
+pub mod by_interface;
 pub mod cleanup;
 pub mod features;
 pub mod interfaces;

@@ -9,7 +9,7 @@ use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfLoader};
 use lb_common::layout::VERSION;
 
-use super::attach::xdp;
+use super::attach::{Direction, Forwarding, xdp};
 use super::bpf::{self, Kind, XdpMode};
 use super::pins::Pins;
 use super::sizes::Sizes;
@@ -17,12 +17,14 @@ use super::sizes::Sizes;
 /// The BPF object that this binary was built with.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("BPVS_BPF_OBJECT"));
 
-/// The tc programs and the one that sweeps.
-pub const CLASSIFIERS: [&str; 3] = ["bpvs_ingress", "bpvs_egress", "bpvs_sweep"];
+/// The program that sweeps.
+pub const SWEEP: &str = "bpvs_sweep";
 
-/// Which programs are loaded besides the classifiers: what is not wanted is not verified, which takes its time.
+/// Which programs are loaded besides the one that sweeps: what is not wanted is not verified, which takes its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
+    /// How packets are forwarded.
+    pub forwarding: Forwarding,
     /// Those of the cgroup.
     pub sockets: bool,
     /// XDP's for this mode.
@@ -117,8 +119,9 @@ fn load_into(pins: &Pins, expected: &BTreeMap<String, Shape>, wanted: Wanted) ->
         anyhow::Error::from(error).context("cannot create the BPF maps; smaller --max-... settings need less memory")
     })?;
     let sockets: &[&str] = if wanted.sockets { &SOCKET_PROGRAMS } else { &[] };
+    let classifiers = Direction::ALL.map(|direction| direction.program(wanted.forwarding));
     let uplinks = wanted.uplinks.map(xdp::program);
-    for name in CLASSIFIERS.iter().chain(sockets).chain(&uplinks) {
+    for name in classifiers.iter().chain(&[SWEEP]).chain(sockets).chain(&uplinks) {
         load_program(&mut ebpf, name)?;
     }
     Ok(ebpf)
@@ -295,7 +298,8 @@ mod tests {
     #[test]
     fn the_object_has_every_program() {
         let object = aya_obj::Object::parse(OBJECT).unwrap();
-        for name in CLASSIFIERS.iter().chain(&SOCKET_PROGRAMS) {
+        let classifiers = Direction::ALL.into_iter().flat_map(Direction::programs).chain([SWEEP]);
+        for name in classifiers.chain(SOCKET_PROGRAMS) {
             assert!(object.programs.contains_key(*name), "{name}");
         }
     }

@@ -22,6 +22,8 @@ const SERVERS: u16 = 4;
 pub(crate) enum Hook {
     /// tc of the interfaces that packets come by.
     Tc,
+    /// tc, and straight to the interface of the receiver (`--forwarding direct`).
+    TcDirect,
     /// XDP in the driver of the same interfaces.
     XdpNative,
     /// Generic XDP there.
@@ -53,6 +55,7 @@ impl Hook {
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Tc => &["--socket-lb", "off"],
+            Self::TcDirect => &["--socket-lb", "off", "--forwarding", "direct"],
             Self::XdpNative => &["--socket-lb", "off", "--xdp", "native", "--uplinks", "*"],
             Self::XdpGeneric => &["--socket-lb", "off", "--xdp", "generic", "--uplinks", "*"],
             Self::Socket => &[],
@@ -123,8 +126,8 @@ impl<'a> On<'a> {
         let log = self.agent.log().text(0);
         match self.hook {
             Hook::Tc => assert!(forwarded > 0, "nothing was forwarded by the stack:\n{rules}"),
-            Hook::XdpNative | Hook::XdpGeneric => {
-                assert_eq!(forwarded, 0, "segments were forwarded by the stack, not by XDP:\n{rules}\n{log}");
+            Hook::TcDirect | Hook::XdpNative | Hook::XdpGeneric => {
+                assert_eq!(forwarded, 0, "segments were forwarded by the stack:\n{rules}\n{log}");
             }
             // A process's packets are never forwarded.
             Hook::Socket => assert_eq!(forwarded, 0, "{rules}"),

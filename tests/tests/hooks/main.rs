@@ -47,6 +47,11 @@ fn tc() {
 }
 
 #[test]
+fn tc_direct() {
+    every_case(Hook::TcDirect);
+}
+
+#[test]
 fn xdp_native() {
     every_case(Hook::XdpNative);
 }

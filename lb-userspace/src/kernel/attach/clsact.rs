@@ -46,7 +46,7 @@ pub async fn ensure(
         }
     }
     let filters = filters(netlink, interface.index, direction).await?;
-    let ours = filters.iter().find(|filter| filter.name == direction.program());
+    let ours = filters.iter().find(|filter| direction.programs().any(|name| name == filter.name));
     let id = program.info()?.id();
     let result = match ours {
         Some(filter) if filter.program == id => return Ok(Outcome::Kept),
@@ -81,13 +81,21 @@ pub async fn ensure(
             Ok(if ours.is_some() { Outcome::Replaced } else { Outcome::Attached })
         }
         Err(_) if has_vanished(interface) => Ok(Outcome::Vanished),
-        Err(error) => Err(error).with_context(|| format!("cannot attach `{}` to {}", direction.program(), place())),
+        Err(error) => Err(error).with_context(|| format!("cannot attach the program to {}", place())),
     }
 }
 
 /// Removes our filter from a hook. Returns whether there was one.
 pub fn remove(interface: &str, direction: Direction) -> Result<bool> {
-    match aya::programs::tc::qdisc_detach_program(interface, direction.attach_type(), direction.program()) {
+    let mut removed = false;
+    for program in direction.programs() {
+        removed |= remove_one(interface, direction, program)?;
+    }
+    Ok(removed)
+}
+
+fn remove_one(interface: &str, direction: Direction, program: &str) -> Result<bool> {
+    match aya::programs::tc::qdisc_detach_program(interface, direction.attach_type(), program) {
         Ok(()) => Ok(true),
         Err(TcError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         // No clsact qdisc there (EINVAL), or no such interface any more.

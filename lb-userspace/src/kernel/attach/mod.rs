@@ -33,6 +33,15 @@ pub fn follow_renames(pins: &Pins, interfaces: &[Interface]) -> Result<()> {
     Ok(())
 }
 
+/// How a translated packet gets to the interface of its receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Forwarding {
+    /// By the kernel's stack: routing and netfilter see it.
+    Stack,
+    /// Straight from where it came in.
+    Direct,
+}
+
 /// Which of an interface's two tc hooks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
@@ -55,11 +64,18 @@ impl Direction {
     }
 
     /// The program for this hook.
-    pub const fn program(self) -> &'static str {
-        match self {
-            Self::Ingress => "bpvs_ingress",
-            Self::Egress => "bpvs_egress",
+    pub const fn program(self, forwarding: Forwarding) -> &'static str {
+        match (self, forwarding) {
+            (Self::Ingress, Forwarding::Stack) => "bpvs_ingress",
+            (Self::Ingress, Forwarding::Direct) => "bpvs_direct",
+            (Self::Egress, _) => "bpvs_egress",
         }
+    }
+
+    /// The programs that this hook may have from an agent of either forwarding.
+    pub fn programs(self) -> impl Iterator<Item = &'static str> {
+        let [stack, direct] = [Forwarding::Stack, Forwarding::Direct].map(|forwarding| self.program(forwarding));
+        [stack].into_iter().chain((direct != stack).then_some(direct))
     }
 
     /// aya's name for it.

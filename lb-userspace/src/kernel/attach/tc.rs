@@ -5,7 +5,7 @@ use aya::Ebpf;
 use aya::programs::{Program, SchedClassifier};
 
 use super::tcx::Outcome;
-use super::{Direction, clsact, tcx};
+use super::{Direction, Forwarding, clsact, tcx};
 use crate::kernel::interfaces::Interface;
 use crate::kernel::pins::{LinkName, Pins};
 
@@ -46,14 +46,14 @@ impl Report {
 pub async fn sync(
     ebpf: &mut Ebpf,
     pins: &Pins,
-    mode: Mode,
+    (mode, forwarding): (Mode, Forwarding),
     netlink: &rtnetlink::Handle,
     wanted: &[Interface],
 ) -> Result<Report> {
     let mut report = Report::default();
     for interface in wanted {
         for direction in Direction::ALL {
-            let program = program_mut(ebpf, direction)?;
+            let program = program_mut(ebpf, direction.program(forwarding))?;
             let outcome = match mode {
                 Mode::Tcx => tcx::ensure(pins, interface, direction, program),
                 Mode::Clsact => clsact::ensure(netlink, interface, direction, program).await,
@@ -90,9 +90,9 @@ pub fn release_filters(mode: Mode, all: &[Interface], wanted: &[Interface], repo
     }
 }
 
-fn program_mut(ebpf: &mut Ebpf, direction: Direction) -> Result<&mut SchedClassifier> {
-    match ebpf.program_mut(direction.program()) {
+fn program_mut<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier> {
+    match ebpf.program_mut(name) {
         Some(Program::SchedClassifier(program)) => Ok(program),
-        _ => anyhow::bail!("the BPF object has no classifier `{}`", direction.program()),
+        _ => anyhow::bail!("the BPF object has no classifier `{name}`"),
     }
 }

@@ -74,9 +74,8 @@ pub fn ensure(
             return Ok(Outcome::Vanished);
         }
         Err(error) => {
-            return Err(error).with_context(|| {
-                format!("cannot attach `{}` to {} ({})", direction.program(), interface.name, direction.name())
-            });
+            return Err(error)
+                .with_context(|| format!("cannot attach the program of {} to {}", direction.name(), interface.name));
         }
     };
     let link = FdLink::try_from(program.take_link(id)?)?;

@@ -1,0 +1,127 @@
+//! `--forwarding direct` at tc: a packet goes straight to the interface of its receiver, by the [short way](crate::shortcut),
+//! past the host's routing, netfilter and, to a pod of this node, its queue.
+
+use core::{mem, ptr};
+
+use aya_ebpf::{
+    bindings::{BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS, bpf_fib_lookup},
+    helpers::{bpf_redirect_neigh, bpf_redirect_peer, generated},
+};
+use lb_common::{
+    drops::Drop,
+    layout::{ConnectionState, DIRECT_NEIGHBOUR, DIRECT_PEER},
+    nat::{self, Editor, Rewrite, Sum},
+    packet::{Bytes, Packet},
+};
+
+use crate::{
+    count,
+    frame::Frame,
+    ingress,
+    maps::{DIRECT, Scratch},
+    route::question,
+    settings::scratch,
+    shortcut::{self, Hop, LEAVES, STACK_FIRST, STAYS, Shortcut, decrement_hops},
+    translate::parse,
+    verdict::{DROPPED, NEXT},
+};
+
+/// The program: the short way first, else as ever.
+#[inline(always)]
+pub fn run(frame: Frame) -> i32 {
+    let Some(Scratch { packet, .. }) = scratch() else { return NEXT };
+    if !parse(frame, packet) {
+        return NEXT;
+    }
+    if shortcut::is_plain(packet) {
+        match shortcut::transport(frame, packet) {
+            NEXT => {}
+            verdict => return verdict,
+        }
+    }
+    ingress::run(frame)
+}
+
+impl Shortcut for Frame {
+    const STAYS_WITH_STACK: u32 = ConnectionState::NOT_DIRECT;
+
+    #[inline(always)]
+    fn mark(self) -> Option<u32> {
+        Some(Frame::mark(self))
+    }
+
+    #[inline(always)]
+    fn route(self, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
+        find(self, packet, to, hop)
+    }
+
+    #[inline(always)]
+    fn send(self, packet: &Packet, to: &Rewrite, hop: &Hop) -> i32 {
+        send(self, packet, to, hop)
+    }
+}
+
+#[inline(never)]
+fn find(frame: Frame, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
+    let mut asked = question(packet, to, frame.interface(), length_on_the_wire(frame, packet));
+    // SAFETY: the context is valid during the program, and the helper is told how large `asked` is.
+    let answer = unsafe {
+        generated::bpf_fib_lookup(frame.skb().cast(), &raw mut asked, mem::size_of::<bpf_fib_lookup>() as i32, 0)
+    };
+    match answer as u32 {
+        // The neighbour is found by whoever sends.
+        BPF_FIB_LKUP_RET_SUCCESS | BPF_FIB_LKUP_RET_NO_NEIGH => {}
+        BPF_FIB_LKUP_RET_FRAG_NEEDED => return STACK_FIRST,
+        // Local, or not forwarded by this node.
+        4..=6 => return STAYS,
+        _ => return STACK_FIRST,
+    }
+    // SAFETY: a value is one word, which is copied at once.
+    let Some(how) = unsafe { DIRECT.get(&asked.ifindex) }.copied() else { return STAYS };
+    hop.interface = asked.ifindex;
+    // At once at the other end only with its hardware address: it may be a bridge's port.
+    hop.how = if answer == 0 { how } else { DIRECT_NEIGHBOUR };
+    hop.link[..6].copy_from_slice(&asked.dmac);
+    hop.link[6..].copy_from_slice(&asked.smac);
+    LEAVES
+}
+
+/// Length of the packet, or of each that it is cut into (segmentation offload).
+#[inline(always)]
+fn length_on_the_wire(frame: Frame, packet: &Packet) -> u32 {
+    let segment = frame.segment();
+    if segment == 0 {
+        return packet.length;
+    }
+    let header = match packet.key.protocol {
+        6 => match frame.read::<2>(packet.transport + 12) {
+            Some([offset, _]) => u32::from(offset >> 4) * 4,
+            None => 60,
+        },
+        _ => 8,
+    };
+    packet.transport - packet.network + header + segment
+}
+
+/// Writes the translation and sends the packet on.
+#[inline(never)]
+fn send(frame: Frame, packet: &Packet, to: &Rewrite, hop: &Hop) -> i32 {
+    let mut frame = frame;
+    if decrement_hops(&mut frame, packet).is_none() || nat::apply(&mut frame, packet, to).is_err() {
+        count::drop(Drop::RewriteFailed);
+        return DROPPED;
+    }
+    // SAFETY: the helpers take plain numbers; without parameters the next hop is looked up.
+    let verdict = unsafe {
+        if hop.how == DIRECT_PEER {
+            if frame.store(0, hop.link, Sum::Kept).is_err() {
+                count::drop(Drop::RewriteFailed);
+                return DROPPED;
+            }
+            bpf_redirect_peer(hop.interface, 0)
+        } else {
+            bpf_redirect_neigh(hop.interface, ptr::null_mut(), 0, 0)
+        }
+    };
+    verdict as i32
+}

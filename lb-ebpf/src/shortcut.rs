@@ -1,0 +1,243 @@
+//! The short way through the node: a packet is translated once and for both its halves, and leaves from where it came in.
+//! [XDP](crate::xdp) takes it for uplinks, and [`forwarding`](crate::forwarding) at tc, if asked to.
+//!
+//! Whoever is served here is served as elsewhere, by the same services, schedulers and connections: first it is decided
+//! whether the packet leaves, and only then anything is changed. All else goes on as it came, where `ingress` finds the
+//! connection that was opened here: packets for servers that the hook does not send to, fragments, ICMP errors, packets with
+//! IP options or VLAN tags, those that are too big for their way, and all that is to be answered.
+
+use lb_common::{
+    address::Protocol,
+    layout::{ConnectionKey, ConnectionState, KEY_PACKET, LOOKUP_MARKS, SERVICE_ONE_PACKET},
+    nat::{Editor, Rewrite, Sum, checksum::Difference},
+    packet::{Family, Kind, Packet},
+    tcp::Direction,
+};
+
+use crate::{
+    admit,
+    connections::{self, Entry},
+    count,
+    maps::{LOOKUPS, Scratch},
+    reply,
+    settings::{now, scratch, settings},
+    verdict::NEXT,
+};
+
+/// A hook that can send a packet out of the node.
+pub trait Shortcut: Copy {
+    /// Flag of entries whose packets the hook leaves to the stack.
+    const STAYS_WITH_STACK: u32;
+
+    /// The packet's firewall mark; `None` if it may get one later.
+    fn mark(self) -> Option<u32>;
+
+    /// Finds the way of a packet that becomes `to`: [`LEAVES`], [`STAYS`], [`STACK_FIRST`].
+    fn route(self, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32;
+
+    /// Writes the translation and sends the packet out. The hook's verdict.
+    fn send(self, packet: &Packet, to: &Rewrite, hop: &Hop) -> i32;
+}
+
+/// The way out of the node.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Hop {
+    /// Index of the interface that it leaves by.
+    pub interface: u32,
+    /// XDP: not 0 if it is the one that it came by. tc: how the interface is sent to.
+    pub how: u32,
+    /// Destination and source of its Ethernet header.
+    pub link: [u8; 12],
+}
+
+/// [`Shortcut::route`]: the packet leaves from here.
+pub const LEAVES: u32 = 0;
+/// [`Shortcut::route`]: it does not: its receiver is this node, or behind an interface that the hook does not send on. So it
+/// will be for the whole connection.
+pub const STAYS: u32 = 1;
+/// [`Shortcut::route`]: the stack has something to do first, or to answer: find the neighbour, or say that the packet is too
+/// big or the destination unreachable.
+pub const STACK_FIRST: u32 = 2;
+
+/// True for a packet that needs nothing but a translation: whole, untagged, without IP options, not at the end of its
+/// life, of known length.
+#[inline(always)]
+pub fn is_plain(packet: &Packet) -> bool {
+    let header = match packet.family {
+        Family::V4 => 20,
+        Family::V6 => 40,
+    };
+    matches!(packet.kind, Kind::Whole)
+        && packet.network == ETHERNET
+        && packet.transport == ETHERNET + header
+        && packet.hops > 1
+        && packet.length != 0
+}
+
+/// Length of an Ethernet header without tags.
+const ETHERNET: u32 = 14;
+
+/// A TCP, UDP or SCTP packet.
+#[inline(never)]
+pub fn transport<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
+    let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
+    let Some(entry) = Entry::find(&packet.key) else { return unknown(frame, packet, 0) };
+    let state = entry.state();
+    if state.has(F::STAYS_WITH_STACK | ConnectionState::HAIRPIN) {
+        return NEXT;
+    }
+    if state.has(ConnectionState::PASSING) {
+        // For the node's address, from a server: the entry says whose client it stands for.
+        if !state.has(ConnectionState::REPLY) {
+            return NEXT;
+        }
+        let Some(answer) = Entry::find(&key_of(&Rewrite::of(entry.value()), packet)) else { return NEXT };
+        let of_reply = ConnectionState::REPLY | ConnectionState::PASSING;
+        if answer.state().0 & of_reply != ConnectionState::REPLY {
+            return NEXT;
+        }
+        return reply(frame, packet, protocol, &answer, &entry);
+    }
+    if state.has(ConnectionState::REPLY) {
+        return reply(frame, packet, protocol, &entry, &entry);
+    }
+    if admit::must_reschedule(packet, protocol, &entry, state) {
+        return unknown(frame, packet, 1);
+    }
+    known(frame, packet, protocol, &entry)
+}
+
+/// The key of a packet once it is translated.
+#[inline(always)]
+fn key_of(to: &Rewrite, packet: &Packet) -> ConnectionKey {
+    ConnectionKey {
+        source: to.source,
+        destination: to.destination,
+        source_port: to.source_port,
+        destination_port: to.destination_port,
+        protocol: packet.key.protocol,
+        kind: KEY_PACKET,
+        pad: [0; 2],
+    }
+}
+
+/// A packet of a connection in the table.
+#[inline(always)]
+fn known<F: Shortcut>(frame: F, packet: &Packet, protocol: Protocol, entry: &Entry) -> i32 {
+    let (Some(settings), Some(Scratch { onward, hop, .. })) = (settings(), scratch()) else { return NEXT };
+    *onward = Rewrite::of(entry.value());
+    if entry.state().has(ConnectionState::MASQUERADED) && !masquerade(packet, onward) {
+        return NEXT;
+    }
+    match frame.route(packet, onward, hop) {
+        LEAVES => {}
+        STAYS => return entry_stays::<F>(entry),
+        _ => return NEXT,
+    }
+    entry.touch(now());
+    entry.advance(&packet.key, protocol, packet, Direction::In, &settings.timeouts);
+    count::request(entry.value().server, packet.length);
+    frame.send(packet, onward, hop)
+}
+
+/// Puts the node's address in the client's place, as the second half of the connection has it. False without one.
+#[inline(always)]
+fn masquerade(packet: &Packet, onward: &mut Rewrite) -> bool {
+    match Entry::find(&key_of(onward, packet)) {
+        Some(second) if second.state().has(ConnectionState::PASSING) => {
+            *onward = Rewrite::of(second.value());
+            true
+        }
+        _ => false,
+    }
+}
+
+/// A packet of a connection that stays with the stack.
+#[inline(always)]
+fn entry_stays<F: Shortcut>(entry: &Entry) -> i32 {
+    entry.leave_to_stack(F::STAYS_WITH_STACK);
+    NEXT
+}
+
+/// A packet from a server: `answer` is the reply entry, `found` the one that the packet itself has.
+#[inline(always)]
+fn reply<F: Shortcut>(frame: F, packet: &Packet, protocol: Protocol, answer: &Entry, found: &Entry) -> i32 {
+    let Some(Scratch { onward, hop, .. }) = scratch() else { return NEXT };
+    *onward = Rewrite::of(answer.value());
+    match frame.route(packet, onward, hop) {
+        LEAVES => {}
+        STAYS => return entry_stays::<F>(found),
+        _ => return NEXT,
+    }
+    reply::note(packet, protocol, answer);
+    frame.send(packet, onward, hop)
+}
+
+/// A packet of no connection, or with one that `ends` with it.
+#[inline(always)]
+fn unknown<F: Shortcut>(frame: F, packet: &Packet, ends: u32) -> i32 {
+    let mark = match frame.mark() {
+        Some(mark) => mark,
+        // Whether it gets one is not known here.
+        None if LOOKUPS.get(0).copied().unwrap_or(0) & LOOKUP_MARKS != 0 => return NEXT,
+        None => 0,
+    };
+    if admit::find_service(packet, mark) == 0 {
+        if ends != 0 {
+            connections::end(&packet.key);
+        }
+        return NEXT;
+    }
+    // Nothing stays of the connection of a single datagram that the stack could go by.
+    if scratch().is_none_or(|scratch| scratch.service.flags & SERVICE_ONE_PACKET != 0) {
+        return NEXT;
+    }
+    match admit::open(packet, ends) {
+        admit::OPENED => opened(frame, packet),
+        admit::REFUSED | admit::STRAY | admit::RACED => NEXT,
+        // None of ours, or dropped and counted.
+        verdict => verdict,
+    }
+}
+
+/// The packet that opened the connection in the scratch space.
+#[inline(never)]
+fn opened<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
+    let Some(Scratch { opened, onward, hop, .. }) = scratch() else { return NEXT };
+    *onward = opened.rewrite;
+    let leaves = if opened.hairpin || (opened.masqueraded != 0 && !masquerade(packet, onward)) {
+        STAYS
+    } else {
+        frame.route(packet, onward, hop)
+    };
+    if leaves == LEAVES {
+        return frame.send(packet, onward, hop);
+    }
+    if leaves == STAYS
+        && let Some(entry) = Entry::find(&packet.key)
+    {
+        entry.leave_to_stack(F::STAYS_WITH_STACK);
+    }
+    // The stack counts it as one of a known connection.
+    count::request_elsewhere(opened.entry.server, packet.length);
+    NEXT
+}
+
+/// Takes one from the TTL, or hop limit, as every router does (RFC 1812 5.3.1, RFC 8200 3).
+#[inline(always)]
+pub fn decrement_hops<E: Editor>(frame: &mut E, packet: &Packet) -> Option<()> {
+    match packet.family {
+        Family::V4 => {
+            let old = frame.read::<2>(packet.network + 8)?;
+            let new = [old[0].wrapping_sub(1), old[1]];
+            frame.store(packet.network + 8, new, Sum::Kept).ok()?;
+            let difference = Difference::ZERO.half(u16::from_ne_bytes(old), u16::from_ne_bytes(new));
+            frame.fix_network(packet.network + 10, difference).ok()
+        }
+        Family::V6 => {
+            let old = frame.read::<2>(packet.network + 6)?;
+            frame.store(packet.network + 6, [old[0], old[1].wrapping_sub(1)], Sum::Kept).ok()
+        }
+    }
+}
