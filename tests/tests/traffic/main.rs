@@ -2,6 +2,7 @@
 
 mod bulk;
 mod datagrams;
+mod direct;
 mod elsewhere;
 mod errors;
 mod established;
