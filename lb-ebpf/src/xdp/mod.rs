@@ -81,4 +81,3 @@ fn send(frame: Frame, packet: &Packet, to: &Rewrite, hop: &Hop) -> i32 {
     // SAFETY: the helper takes plain numbers.
     unsafe { bpf_redirect(hop.interface, 0) as i32 }
 }
-
