@@ -17,7 +17,7 @@ pub use connection::{
     KEY_TEMPLATE, PositionHint,
 };
 pub use locality::{LOCALITY_CHUNK, Locality, LocalityChunk, LocalityKey, ServerReference};
-pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SocketConnection, SocketFlow, SocketFlowKey};
+pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SOCKET_LOST, SocketConnection, SocketFlow, SocketFlowKey};
 pub use sweep::{Recount, SweepResult};
 
 /// Version of all layouts in this file together. Kept in the `settings` map; an agent refuses maps of another version.
@@ -377,7 +377,8 @@ pub struct Settings {
     pub node_v4: Address,
     /// This node's IPv6 address, likewise.
     pub node_v6: Address,
-    /// Network namespace cookie of the node: socket programs leave sockets of other namespaces alone.
+    /// Network namespace cookie of the node: socket programs leave sockets of other namespaces alone, unless
+    /// [`SETTING_ALL_SOCKETS`] is set. 0: no socket is the node's.
     pub namespace_cookie: u64,
     /// Timeouts per state, in milliseconds.
     pub timeouts: crate::timeouts::Timeouts,
@@ -399,3 +400,7 @@ pub const SETTING_EXPIRE_QUIESCENT: u32 = 1 << 1;
 pub const SETTING_SLOPPY_TCP: u32 = 1 << 2;
 /// [`Settings::switches`]: an SCTP association may begin with any chunk but ABORT (`net.ipv4.vs.sloppy_sctp`).
 pub const SETTING_SLOPPY_SCTP: u32 = 1 << 3;
+/// [`Settings::switches`]: sockets of every network namespace are balanced, those of pods with that.
+pub const SETTING_ALL_SOCKETS: u32 = 1 << 4;
+/// [`Settings::switches`]: there are cgroups whose sockets are not balanced (`excluded_cgroups`).
+pub const SETTING_EXCLUDED_CGROUPS: u32 = 1 << 5;

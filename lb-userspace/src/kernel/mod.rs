@@ -4,6 +4,7 @@
 pub mod attach;
 pub mod bpf;
 pub mod cleanup;
+pub mod excluded;
 pub mod features;
 pub mod interfaces;
 pub mod lock;
@@ -14,4 +15,5 @@ pub mod probe;
 pub mod raw;
 pub mod settings;
 pub mod sizes;
+pub mod sock_diag;
 pub mod sweep;
