@@ -47,13 +47,14 @@ pub fn is_foreign(ctx: &SockAddrContext, settings: &Settings) -> bool {
 /// Not 0 if the process is in a cgroup that is left out, or below one.
 #[inline(never)]
 fn is_excluded() -> u32 {
-    // SAFETY: the helpers take plain numbers.
+    // SAFETY: presence alone is looked at.
     let is_listed = |id: u64| unsafe { EXCLUDED_CGROUPS.get(id) }.is_some();
+    // SAFETY: the helper takes no arguments and has no preconditions.
     if is_listed(unsafe { bpf_get_current_cgroup_id() }) {
         return 1;
     }
     for level in 0..LEVELS {
-        // SAFETY: as above.
+        // SAFETY: the helper takes a plain number.
         let id = unsafe { bpf_get_current_ancestor_cgroup_id(level) };
         if id == 0 {
             return 0;
