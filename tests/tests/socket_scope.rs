@@ -42,10 +42,15 @@ impl Drop for Cgroup {
         let parent = self.0.parent().unwrap_or(Path::new("/"));
         // Whatever fails here leaves an empty cgroup behind, which hurts nobody.
         let _moved = fs::write(parent.join("cgroup.procs"), std::process::id().to_string());
-        let below = fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.path());
-        below.filter(|path| path.is_dir()).for_each(|path| drop(fs::remove_dir(path)));
-        let _removed = fs::remove_dir(&self.0);
+        remove(&self.0);
     }
+}
+
+/// Removes a cgroup and all below it, as far as they are empty.
+fn remove(path: &Path) {
+    let below = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    below.filter(|path| path.is_dir()).for_each(|path| remove(&path));
+    let _removed = fs::remove_dir(path);
 }
 
 fn world() -> World {
