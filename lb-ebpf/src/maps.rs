@@ -143,6 +143,10 @@ pub static UPLINKS: HashMap<u32, u32, 1_024> = HashMap::new();
 #[btf_map(name = "direct")]
 pub static DIRECT: HashMap<u32, u32, 8_192> = HashMap::new();
 
+/// Cgroups whose sockets, and those of all cgroups below, are not balanced, by id: presence counts, values are 1.
+#[btf_map(name = "excluded_cgroups")]
+pub static EXCLUDED_CGROUPS: HashMap<u64, u32, 1_024> = HashMap::new();
+
 /// What the agent tells every program.
 #[btf_map(name = "settings")]
 pub static SETTINGS: Array<Settings, 1> = Array::new();

@@ -2,17 +2,15 @@
 //! the start, and the process sees the frontend all the same.
 //!
 //! A connected socket counts as one connection from connect to release: active for TCP, inactive for UDP, as IPVS
-//! counts UDP. Sockets of other network namespaces (pods) are left to the packet path.
+//! counts UDP. [`scope`] says whose sockets those are, and what is left to the packet path.
 
 mod peer;
+mod scope;
 
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_ANY, BPF_NOEXIST},
-    helpers::{
-        bpf_get_socket_cookie,
-        generated::{bpf_get_netns_cookie, bpf_set_retval},
-    },
+    helpers::{bpf_get_socket_cookie, generated::bpf_set_retval},
     programs::{SockAddrContext, SockContext},
 };
 use lb_common::{
@@ -32,7 +30,7 @@ use crate::{
     masquerade::is_in,
     persistence,
     schedule::{Request, schedule},
-    settings::{node_address, now, settings},
+    settings::{node_address, now},
 };
 
 pub use peer::{Peer, V4, V6};
@@ -46,23 +44,10 @@ const ECONNREFUSED: i32 = 111;
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 
-/// The settings, if the socket is one of this node's own namespace.
-#[inline(always)]
-fn settings_of_node(ctx: &SockAddrContext) -> Option<&'static Settings> {
-    let settings = settings()?;
-    // SAFETY: the helper takes this program's context.
-    let namespace = unsafe { bpf_get_netns_cookie(ctx.as_ptr()) };
-    if namespace == settings.namespace_cookie { Some(settings) } else { None }
-}
-
 /// Copies the service that a process asks for; 0 if it is none.
 #[inline(always)]
 fn service(ctx: &SockAddrContext, address: Address, port: Port, protocol: u32, place: &mut Service) -> u32 {
-    // SAFETY: `sk` is the context's socket; the verifier demands the null check.
-    let mark = unsafe {
-        let socket = (*ctx.sock_addr).__bindgen_anon_1.sk;
-        if socket.is_null() { 0 } else { (*socket).mark }
-    };
+    let mark = scope::mark(ctx);
     lookup::copy(&Wanted { address, port, protocol: protocol as u8, mark }, place)
 }
 
@@ -111,9 +96,12 @@ fn is_unwelcome(service: &Service, node: &Address) -> u32 {
 }
 
 /// Fails the system call as an ICMP port unreachable on the wire makes a connect() fail, also where a packet would be
-/// dropped: a process of the node need not wait to learn it.
+/// dropped: a process of the node need not wait to learn it. Packets of other namespaces are answered as packets.
 #[inline(never)]
 fn refuse<P: Peer>(ctx: &SockAddrContext, service: &Service, settings: &Settings) -> i32 {
+    if scope::is_foreign(ctx, settings) {
+        return ALLOW;
+    }
     // SAFETY: the helper takes a plain number.
     unsafe { bpf_set_retval(-ECONNREFUSED) };
     count::drop(if is_unwelcome(service, node_address(settings, P::address(ctx).is_v4())) != 0 {
@@ -129,7 +117,7 @@ fn refuse<P: Peer>(ctx: &SockAddrContext, service: &Service, settings: &Settings
 /// A connected socket's share in its server's load.
 #[inline(always)]
 pub fn share(protocol: u32) -> u64 {
-    if protocol == TCP { DestinationLoad::ONE_ACTIVE } else { DestinationLoad::ONE_INACTIVE }
+    if protocol & 0xff == TCP { DestinationLoad::ONE_ACTIVE } else { DestinationLoad::ONE_INACTIVE }
 }
 
 /// connect().
@@ -139,7 +127,7 @@ pub fn connect<P: Peer>(ctx: &SockAddrContext) -> i32 {
     if protocol != TCP && protocol != UDP {
         return ALLOW;
     }
-    let Some(settings) = settings_of_node(ctx) else { return ALLOW };
+    let Some(settings) = scope::settings_for(ctx) else { return ALLOW };
     let (frontend, frontend_port) = (P::address(ctx), port(ctx));
     let cookie = cookie(ctx);
     // A socket that connects anew gives its last connection back, whatever it connects to.
@@ -149,6 +137,9 @@ pub fn connect<P: Peer>(ctx: &SockAddrContext) -> i32 {
         return ALLOW;
     }
     let service = &service;
+    if scope::is_for_packets(ctx, service, protocol == UDP) != 0 {
+        return ALLOW;
+    }
     let now = now();
     let server = choose(service, &mut request(ctx, settings, frontend, now), frontend_port, protocol);
     let Some(destination) = DESTINATIONS_MAP.get(server) else { return refuse::<P>(ctx, service, settings) };
@@ -230,13 +221,16 @@ pub fn newest_key(cookie: u64) -> SocketFlowKey {
 /// sendto() or sendmsg() with an address, on a UDP socket.
 #[inline(always)]
 pub fn sendmsg<P: Peer>(ctx: &SockAddrContext) -> i32 {
-    let Some(settings) = settings_of_node(ctx) else { return ALLOW };
+    let Some(settings) = scope::settings_for(ctx) else { return ALLOW };
     let (frontend, frontend_port) = (P::address(ctx), port(ctx));
     let mut service = Service::default();
     if self::service(ctx, frontend, frontend_port, UDP, &mut service) == 0 {
         return ALLOW;
     }
     let service = &service;
+    if scope::is_for_packets(ctx, service, false) != 0 {
+        return ALLOW;
+    }
     let cookie = cookie(ctx);
     // A connected socket may name its peer all the same: it hears its own server and no other.
     // SAFETY: words of a value that is written whole before it is found.

@@ -13,7 +13,8 @@ use lb_common::{
     connection,
     layout::{
         Connection, ConnectionKey, ConnectionState, DestinationLoad, KEY_AFFINITY, KEY_TEMPLATE, Recount,
-        SETTING_EXPIRE_NODEST, SOCKET_FLOW_REPLY, SocketConnection, SocketFlow, SocketFlowKey, SweepResult,
+        SETTING_EXPIRE_NODEST, SOCKET_FLOW_REPLY, SOCKET_LOST, SocketConnection, SocketFlow, SocketFlowKey,
+        SweepResult,
     },
 };
 
@@ -28,6 +29,8 @@ use crate::{
     settings::{now, settings},
 };
 
+const UDP: u32 = 17;
+
 struct Sweep {
     now: u64,
     entries: u64,
@@ -37,6 +40,7 @@ struct Sweep {
     udp_timeout: u32,
     recount: u32,
     expire_nodest: u32,
+    lost_sockets: u64,
 }
 
 /// The program.
@@ -55,19 +59,21 @@ pub fn run() -> i32 {
         udp_timeout: settings.timeouts.udp,
         recount: (result.recount_asked != 0) as u32,
         expire_nodest: settings.switches & SETTING_EXPIRE_NODEST,
+        lost_sockets: 0,
     };
     if sweep.recount != 0 {
         repeat(settings.max_destinations, begin_recount, &mut sweep);
     }
     for_each(&CONNECTIONS, visit_connection as *mut c_void, &mut sweep);
     for_each(&SOCKET_FLOWS, visit_flow as *mut c_void, &mut sweep);
+    for_each(&SOCKETS, visit_socket as *mut c_void, &mut sweep);
     if sweep.recount != 0 {
-        for_each(&SOCKETS, visit_socket as *mut c_void, &mut sweep);
         repeat(settings.max_destinations, finish_recount, &mut sweep);
         result.recounts += 1;
         result.recount_asked = 0;
     }
     result.entries = sweep.entries;
+    result.lost_sockets = sweep.lost_sockets;
     result.expired += sweep.expired;
     result.orphans += sweep.orphans;
     result.corrections += sweep.corrections;
@@ -252,10 +258,25 @@ unsafe extern "C" fn visit_socket(
     _map: *mut c_void,
     _cookie: *mut u64,
     value: *mut SocketConnection,
-    _: *mut Sweep,
+    sweep: *mut Sweep,
 ) -> c_long {
     // SAFETY: as in `visit_connection`.
-    let socket = unsafe { *value };
-    recounted(socket.server, crate::sockets::share(socket.protocol));
+    let (sweep, socket) = unsafe { (&mut *sweep, *value) };
+    if sweep.recount != 0 {
+        recounted(socket.server, crate::sockets::share(socket.protocol));
+    }
+    // Nothing tells a datagram's sender that its server is gone; the agent does. TCP goes on with it.
+    let known = socket.protocol & SOCKET_LOST;
+    let lost = if socket.protocol & !SOCKET_LOST == UDP && !connections::is_available(socket.server) {
+        SOCKET_LOST
+    } else {
+        0
+    };
+    if known != lost {
+        // SAFETY: as in `visit_connection`; a word that nobody else changes. If the element is another socket's by now, the
+        // next sweep puts it right, and the agent looks at the server too.
+        unsafe { (*value).protocol = socket.protocol & !SOCKET_LOST | lost };
+        sweep.lost_sockets += u64::from(lost != 0);
+    }
     0
 }

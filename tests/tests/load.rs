@@ -116,8 +116,8 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
             "version max_destinations node_v4 node_v6 namespace_cookie timeouts switches local_ports_first local_ports_last",
         ),
         "sweep_recount" => Some("connections changes pad"),
-        "sweep_result" => Some("entries expired orphans corrections recounts recount_asked"),
-        "scheduler_state" | "drops" | "lookups" | "networks" | "uplinks" | "direct" => None,
+        "sweep_result" => Some("entries expired orphans corrections recounts lost_sockets recount_asked"),
+        "scheduler_state" | "drops" | "lookups" | "networks" | "uplinks" | "direct" | "excluded_cgroups" => None,
         _ => bail!("map `{map}` is new: state its fields here"),
     };
     Ok((key, value))
@@ -154,6 +154,7 @@ fn bpftool_prints_named_fields_of_every_map() -> Result<()> {
     datapath.insert("fragments", FragmentKey::default(), FragmentPorts::default())?;
     datapath.insert("locality", LocalityKey::default(), Locality::default())?;
     datapath.insert("locality_sets", LocalityKey::default(), LocalityChunk::default())?;
+    datapath.insert("excluded_cgroups", 1u64, 1u32)?;
     datapath.insert("sockets", 1u64, SocketConnection::default())?;
     datapath.insert("socket_flows", SocketFlowKey::default(), SocketFlow::default())?;
     datapath.insert("uplinks", 1u32, 1u32)?;

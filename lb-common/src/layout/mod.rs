@@ -9,6 +9,7 @@ use crate::address::{Address, Port};
 
 mod connection;
 mod locality;
+mod settings;
 mod socket;
 mod sweep;
 
@@ -17,11 +18,15 @@ pub use connection::{
     KEY_TEMPLATE, PositionHint,
 };
 pub use locality::{LOCALITY_CHUNK, Locality, LocalityChunk, LocalityKey, ServerReference};
-pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SocketConnection, SocketFlow, SocketFlowKey};
+pub use settings::{
+    SETTING_ALL_SOCKETS, SETTING_EXCLUDED_CGROUPS, SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT,
+    SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Settings,
+};
+pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SOCKET_LOST, SocketConnection, SocketFlow, SocketFlowKey};
 pub use sweep::{Recount, SweepResult};
 
-/// Version of all layouts in this file together. Kept in the `settings` map; an agent refuses maps of another version.
-pub const VERSION: u32 = 5;
+/// Version of all layouts of this module together. Kept in the `settings` map; an agent refuses maps of another version.
+pub const VERSION: u32 = 6;
 
 /// Highest number of destinations in one service. A load-time setting may lower it, never raise it: positions are
 /// held in 16 bits ([`SchedulerWord`](crate::scheduler::word::SchedulerWord)).
@@ -370,38 +375,3 @@ impl Traffic {
         }
     }
 }
-
-/// Value of `settings`, one entry: what the agent tells every program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub struct Settings {
-    /// [`VERSION`] of the maps beside it.
-    pub version: u32,
-    /// Entries in `destinations`, `destination_load` and `sweep_recount`: how far the recount goes.
-    pub max_destinations: u32,
-    /// This node's IPv4 address, for hairpin connections and local clients; unspecified if it has none.
-    pub node_v4: Address,
-    /// This node's IPv6 address, likewise.
-    pub node_v6: Address,
-    /// Network namespace cookie of the node: socket programs leave sockets of other namespaces alone.
-    pub namespace_cookie: u64,
-    /// Timeouts per state, in milliseconds.
-    pub timeouts: crate::timeouts::Timeouts,
-    /// [`SETTING_EXPIRE_NODEST`] and its kind.
-    pub switches: u32,
-    /// First of the ports that the node's own sockets take (`net.ipv4.ip_local_port_range`), at least 1024: no client is
-    /// masqueraded with one of them.
-    pub local_ports_first: u16,
-    /// Last of them. They leave some of the ports from 1024 on.
-    pub local_ports_last: u16,
-}
-
-/// [`Settings::switches`]: connections end with their destination (`net.ipv4.vs.expire_nodest_conn`): a removed server's
-/// next packet, or a SYN for a server of weight 0, is scheduled anew.
-pub const SETTING_EXPIRE_NODEST: u32 = 1 << 0;
-/// [`Settings::switches`]: a template of a server of weight 0 is over (`net.ipv4.vs.expire_quiescent_template`).
-pub const SETTING_EXPIRE_QUIESCENT: u32 = 1 << 1;
-/// [`Settings::switches`]: a TCP connection may begin with any segment but RST (`net.ipv4.vs.sloppy_tcp`).
-pub const SETTING_SLOPPY_TCP: u32 = 1 << 2;
-/// [`Settings::switches`]: an SCTP association may begin with any chunk but ABORT (`net.ipv4.vs.sloppy_sctp`).
-pub const SETTING_SLOPPY_SCTP: u32 = 1 << 3;

@@ -48,6 +48,9 @@ pub struct SocketFlow {
     pub service: u32,
 }
 
+/// Bit of [`SocketConnection::protocol`]: the server is gone, as a sweep has found. UDP only, which nothing else tells.
+pub const SOCKET_LOST: u32 = 1 << 8;
+
 /// Value of `sockets`, by socket cookie: the connection that a local process holds through a connected socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
@@ -64,7 +67,7 @@ pub struct SocketConnection {
     pub server: u32,
     /// Service id.
     pub service: u32,
-    /// IANA protocol number.
+    /// IANA protocol number, with [`SOCKET_LOST`].
     pub protocol: u32,
     /// When it was connected, nanoseconds of the monotonic clock.
     pub connected: u64,

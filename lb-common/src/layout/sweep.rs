@@ -28,6 +28,8 @@ pub struct SweepResult {
     pub corrections: u64,
     /// Recounts that were finished, by all sweeps.
     pub recounts: u64,
+    /// Connected UDP sockets that the last sweep found to have lost their server since the one before.
+    pub lost_sockets: u64,
     /// 1: the next sweep also recounts. Set by the agent, cleared by the sweep.
     pub recount_asked: u64,
 }

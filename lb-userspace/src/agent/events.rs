@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::Config;
 use super::config_file::{self, ConfigFile};
+use super::lost::LostSockets;
 use super::node::Node;
 use super::observers::Observers;
 use super::once::Once;
@@ -52,6 +53,7 @@ pub struct Agent {
     updates: mpsc::Receiver<Update>,
     network: watch::Receiver<u64>,
     sweeper: Sweeper,
+    lost_sockets: LostSockets,
     sweep_interval: Duration,
     check_interval: Duration,
     check_errors: Once,
@@ -89,6 +91,7 @@ impl Agent {
             updates: sources.updates,
             network: super::watch::start(),
             sweeper: Sweeper::new(config.recount_interval),
+            lost_sockets: LostSockets::new(config.sockets.is_on()),
             config_file: config.config_file.clone(),
             sweep_interval: config.sweep_interval,
             check_interval: config.check_interval,
@@ -213,6 +216,9 @@ impl Agent {
         if let Err(error) = self.node.refresh_interfaces().await {
             errors.push(format!("{error:#}"));
         }
+        if let Err(error) = self.node.refresh_excluded() {
+            errors.push(format!("{error:#}"));
+        }
         if let Err(error) = self.node.refresh_settings().await {
             errors.push(format!("{error:#}"));
         }
@@ -250,7 +256,11 @@ impl Agent {
     /// Sweeps; how long it took.
     fn sweep(&mut self) -> Duration {
         let begin = Instant::now();
-        let result = block_in_place(|| self.sweeper.run(&mut self.node.ebpf, Instant::now()));
+        let ebpf = &mut self.node.ebpf;
+        let result = block_in_place(|| {
+            let lost = self.sweeper.run(ebpf, Instant::now())?;
+            self.lost_sockets.end(ebpf, lost)
+        });
         for error in self.sweep_errors.news(result.err().map(|error| format!("{error:#}"))) {
             warn!("{error}; trying again");
         }

@@ -13,6 +13,7 @@
 //! | [`uplinks`] | those of them that XDP serves |
 //! | [`watch`] | when to look at them |
 //! | [`config_file`] | whether the file of configuration is still the one that was read |
+//! | [`lost`] | connected UDP sockets of the node whose server is gone |
 //! | [`sweep`] | expired connections and wrong counts |
 //! | [`observers`] | who is told of all that: health, metrics, Events |
 //! | [`pending`] | what waits to be programmed |
@@ -21,6 +22,7 @@
 pub mod config_file;
 pub mod direct;
 pub mod events;
+pub mod lost;
 pub mod node;
 pub mod observers;
 pub mod once;
@@ -40,6 +42,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use axum::http::Uri;
+use lb_common::layout::SETTING_ALL_SOCKETS;
 use lb_common::scheduler::Scheduler;
 use lb_common::timeouts::Timeouts;
 use tracing::{info, warn};
@@ -93,8 +96,10 @@ pub struct Config {
     pub xdp: Option<XdpMode>,
     /// Patterns of the names of uplinks; none: interfaces with a default route.
     pub uplinks: Vec<String>,
-    /// Whether sockets of this node are balanced when they connect.
-    pub sockets: bool,
+    /// Which sockets are balanced when they connect.
+    pub sockets: SocketScope,
+    /// Cgroups whose sockets are not.
+    pub excluded_cgroups: Vec<PathBuf>,
     /// Cgroup of those sockets; none: where cgroup2 is mounted.
     pub cgroup: Option<PathBuf>,
     /// Time between sweeps.
@@ -147,6 +152,29 @@ pub enum Api {
     Server(Uri),
     /// As a pod of the cluster.
     InCluster,
+}
+
+/// Which sockets are balanced when they connect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SocketScope {
+    /// None.
+    Off,
+    /// Those of the node's network namespace.
+    HostOnly,
+    /// Those of every network namespace.
+    All,
+}
+
+impl SocketScope {
+    /// True if there are any.
+    pub fn is_on(self) -> bool {
+        self != Self::Off
+    }
+
+    /// [`SETTING_ALL_SOCKETS`] or nothing.
+    pub fn switches(self) -> u32 {
+        if self == Self::All { SETTING_ALL_SOCKETS } else { 0 }
+    }
 }
 
 /// Which tc hook to use.

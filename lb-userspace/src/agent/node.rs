@@ -1,12 +1,13 @@
 //! The node itself: its interfaces get the programs, its addresses stand in the settings.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapError};
 use lb_common::address::Address;
-use lb_common::layout::{Settings, SocketConnection, VERSION};
+use lb_common::layout::{SETTING_EXCLUDED_CGROUPS, Settings, SocketConnection, VERSION};
 use lb_common::timeouts::Timeouts;
 use tracing::{info, warn};
 
@@ -16,6 +17,7 @@ use super::uplinks::Uplinks;
 use super::{Config, TimeoutChange};
 use crate::kernel::attach::tc::{self, Mode, Report};
 use crate::kernel::attach::{self, Forwarding};
+use crate::kernel::excluded;
 use crate::kernel::interfaces::{self, Interface, Selection};
 use crate::kernel::namespace;
 use crate::kernel::object::Loaded;
@@ -40,6 +42,8 @@ pub struct Node {
     settings: Settings,
     timeouts: TimeoutChange,
     written: Option<Settings>,
+    excluded: Vec<PathBuf>,
+    absent: Vec<PathBuf>,
     addresses: Vec<IpAddr>,
     attached: Vec<Interface>,
     uplinks: Uplinks,
@@ -54,12 +58,14 @@ impl Node {
             version: VERSION,
             max_destinations: loaded.entries.get("destinations").copied().unwrap_or(0),
             // Without it no socket is one of this node's, which is what `--socket-lb off` means.
-            namespace_cookie: if config.sockets {
+            namespace_cookie: if config.sockets.is_on() {
                 namespace::network_namespace_cookie().context("cannot read the network namespace cookie")?
             } else {
                 0
             },
-            switches: config.switches,
+            switches: config.switches
+                | config.sockets.switches()
+                | if config.excluded_cgroups.is_empty() { 0 } else { SETTING_EXCLUDED_CGROUPS },
             ..Settings::default()
         };
         Ok(Self {
@@ -72,6 +78,8 @@ impl Node {
             settings,
             timeouts: config.timeouts,
             written: None,
+            excluded: config.excluded_cgroups.clone(),
+            absent: Vec::new(),
             addresses: Vec::new(),
             attached: Vec::new(),
             uplinks: Uplinks::new(config.xdp, config.uplinks.clone()),
@@ -93,6 +101,16 @@ impl Node {
     /// Number of interfaces that have the programs.
     pub fn interfaces(&self) -> usize {
         self.attached.len()
+    }
+
+    /// Looks for the cgroups that are left out: those of pods come and go.
+    pub fn refresh_excluded(&mut self) -> Result<()> {
+        let absent = excluded::sync(&mut self.ebpf, &self.excluded)?;
+        for path in absent.iter().filter(|path| !self.absent.contains(path)) {
+            info!("--socket-lb-exclude-cgroup {}: it is not there yet, and is looked for again", path.display());
+        }
+        self.absent = absent;
+        Ok(())
     }
 
     /// Looks for the node's addresses, and writes the settings if they differ from what is written.

@@ -5,10 +5,11 @@ use tracing::{debug, info, warn};
 
 use super::node::Node;
 use super::sync::Programmer;
-use super::{Config, TcHook};
+use super::{Config, SocketScope, TcHook};
 use crate::kernel::attach::tc::Mode;
 use crate::kernel::attach::{cgroup, tcx};
 use crate::kernel::cleanup;
+use crate::kernel::excluded;
 use crate::kernel::lock::{self, Lock};
 use crate::kernel::object::{self, Loaded};
 use crate::kernel::probe::{self, Places};
@@ -20,8 +21,11 @@ pub struct Failed;
 
 /// Step 1: what the node must have.
 pub fn check(config: &Config) -> Result<()> {
-    let places =
-        Places { pin_path: config.pins.root().to_owned(), cgroup: config.cgroup.clone(), sockets: config.sockets };
+    let places = Places {
+        pin_path: config.pins.root().to_owned(),
+        cgroup: config.cgroup.clone(),
+        sockets: config.sockets.is_on(),
+    };
     let probes = probe::probe(&places);
     for probe in &probes {
         debug!("{}: {}", probe.feature, probe.detail);
@@ -29,6 +33,7 @@ pub fn check(config: &Config) -> Result<()> {
     if let Some(missing) = probe::missing(&probes) {
         bail!("{missing}");
     }
+    config.excluded_cgroups.iter().try_for_each(|path| excluded::check(path))?;
     if config.tc == TcHook::Tcx && !tcx::is_supported() {
         bail!("--tc tcx: this kernel has no TCX (Linux 6.6): give --tc auto");
     }
@@ -54,7 +59,7 @@ pub fn adjust_oom_score(config: &Config) {
 
 /// Step 3: maps and programs.
 pub fn load(config: &Config) -> Result<Loaded> {
-    let wanted = object::Wanted { forwarding: config.forwarding, sockets: config.sockets, uplinks: config.xdp };
+    let wanted = object::Wanted { forwarding: config.forwarding, sockets: config.sockets.is_on(), uplinks: config.xdp };
     let loaded = object::load(&config.pins, &config.sizes, wanted)?;
     match loaded.adopted {
         0 => info!("maps made under {}", config.pins.root().display()),
@@ -72,12 +77,14 @@ pub async fn attach(config: &Config, loaded: Loaded) -> Result<Node> {
         TcHook::Auto => Mode::Clsact,
     };
     let mut node = Node::new(config, loaded, mode)?;
+    node.refresh_excluded()?;
     node.refresh_settings().await?;
     node.attach_first().await?;
-    if config.sockets {
+    if config.sockets.is_on() {
         let path = config.cgroup.clone().or_else(probe::find_cgroup2).context("no cgroup v2 is mounted")?;
         cgroup::attach(&mut node.ebpf, &config.pins, &path)?;
-        info!("local sockets are balanced in the cgroup {}", path.display());
+        let whose = if config.sockets == SocketScope::All { "all" } else { "local" };
+        info!("{whose} sockets are balanced in the cgroup {}", path.display());
     } else {
         if cgroup::detach(&config.pins)? > 0 {
             info!("local sockets are no longer balanced (--socket-lb off)");

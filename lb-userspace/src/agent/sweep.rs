@@ -30,8 +30,8 @@ impl Sweeper {
         self.last.as_ref()
     }
 
-    /// Sweeps once.
-    pub fn run(&mut self, ebpf: &mut Ebpf, now: Instant) -> Result<()> {
+    /// Sweeps once. Returns how many connected UDP sockets have lost their server since the last sweep.
+    pub fn run(&mut self, ebpf: &mut Ebpf, now: Instant) -> Result<u64> {
         let due = self.recounted.is_none_or(|last| now.duration_since(last) >= self.recount_interval);
         if due {
             // Nothing else writes the value between sweeps.
@@ -46,7 +46,7 @@ impl Sweeper {
         }
         self.tell(&result);
         self.last = Some(result);
-        Ok(())
+        Ok(result.lost_sockets)
     }
 
     fn tell(&self, result: &SweepResult) {

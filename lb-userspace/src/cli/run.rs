@@ -13,7 +13,7 @@ use tracing::info;
 use super::kube_proxy::{KubeProxyArgs, Stated};
 use super::values::{duration, pattern, scheduler, timeout};
 use super::{Output, PinArgs};
-use crate::agent::{self, Config, TcHook, TimeoutChange};
+use crate::agent::{self, Config, SocketScope, TcHook, TimeoutChange};
 use crate::kernel::attach::Forwarding;
 use crate::kernel::bpf::XdpMode;
 use crate::kernel::{interfaces::Selection, pins::Pins, probe, sizes::Sizes};
@@ -132,6 +132,9 @@ struct SocketArgs {
     /// Which sockets are balanced when they connect
     #[arg(long, value_enum, default_value_t = SocketArg::HostOnly)]
     socket_lb: SocketArg,
+    /// Cgroup v2 whose sockets are not, with all below it; may be given several times
+    #[arg(long, value_name = "PATH")]
+    socket_lb_exclude_cgroup: Vec<PathBuf>,
     /// Cgroup v2 whose sockets those are [default: where cgroup2 is mounted]
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
@@ -154,6 +157,8 @@ pub(super) struct CheckArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum SocketArg {
+    /// Those of every network namespace, of pods too
+    On,
     /// Those of this network namespace
     HostOnly,
     /// None: local processes reach services only by way of other hosts
@@ -228,7 +233,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode> {
     let places = probe::Places {
         pin_path: args.pins.pin_path.clone(),
         cgroup: args.sockets.cgroup.clone(),
-        sockets: args.sockets.socket_lb == SocketArg::HostOnly,
+        sockets: args.sockets.socket_lb != SocketArg::Off,
     };
     let probes = probe::probe(&places);
     super::observe::print(&match args.output {
@@ -284,7 +289,12 @@ fn config(args: RunArgs) -> Result<Config> {
         },
         xdp: args.xdp.mode(),
         uplinks: args.uplinks,
-        sockets: args.sockets.socket_lb == SocketArg::HostOnly,
+        sockets: match args.sockets.socket_lb {
+            SocketArg::On => SocketScope::All,
+            SocketArg::HostOnly => SocketScope::HostOnly,
+            SocketArg::Off => SocketScope::Off,
+        },
+        excluded_cgroups: args.sockets.socket_lb_exclude_cgroup,
         cgroup: args.sockets.cgroup,
         sweep_interval: args.sweep_interval,
         check_interval: args.check_interval,

@@ -8,6 +8,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 
 use super::attach::tcx;
 use super::namespace;
+use super::sock_diag;
 
 /// The oldest kernel that bpvs runs on.
 pub const MINIMUM_KERNEL: (u32, u32) = (6, 1);
@@ -84,6 +85,7 @@ pub fn probe(places: &Places) -> Vec<Probe> {
         ask(tc_hook()),
         cgroup(places),
         namespace_cookie(places.sockets),
+        ask(ending_of_sockets()),
     ]
 }
 
@@ -215,6 +217,19 @@ fn namespace_cookie(required: bool) -> Probe {
         Err(error) => format!("{error}: upgrade the kernel, or give --socket-lb off"),
     };
     Probe { feature: "network namespace cookies", since: "Linux 5.14", status: Status::of(available, required), detail }
+}
+
+fn ending_of_sockets() -> Probe {
+    let answer = sock_diag::probe();
+    let available = answer.is_ok();
+    let detail = match answer {
+        Ok(()) => "present".to_owned(),
+        Err(error) => format!(
+            "{error}: connected UDP sockets of the node stay with a server that is gone until they connect anew; build the \
+             kernel with CONFIG_INET_DIAG_DESTROY and CONFIG_INET_UDP_DIAG"
+        ),
+    };
+    Probe { feature: "ending of UDP sockets", since: "Linux 4.9", status: Status::of(available, false), detail }
 }
 
 /// Where a cgroup v2 hierarchy is mounted, if one is.

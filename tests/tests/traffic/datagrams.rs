@@ -6,7 +6,7 @@ use std::time::Duration;
 use bpvs_tests::agent::{Agent, ListedService, ServiceManifest};
 use bpvs_tests::topology::Topology;
 use bpvs_tests::traffic::{DEADLINE, DialError, UdpClient};
-use bpvs_tests::world::{UDP, UDP_TARGET, World, frontends, virtual_addresses, wait_listed};
+use bpvs_tests::world::{CHANGE, UDP, UDP_TARGET, World, frontends, virtual_addresses, wait_for, wait_listed};
 
 const OTHER_TARGET: u16 = 5354;
 const UDP_PORT: u16 = 30_053;
@@ -151,9 +151,9 @@ fn no_datagram_gets_to_the_server_of_a_service_that_is_gone() {
     was_tracked(&world);
 }
 
-/// docs/limits.md: it is what somebody who runs a client on the node has to know.
+/// docs/limits.md: it is what somebody who runs a client on the node has to know. The kernel moves no connected socket.
 #[test]
-fn a_connected_socket_of_the_node_stays_where_it_was_connected() {
+fn a_connected_socket_of_the_node_is_ended_with_its_server_and_served_when_it_connects_anew() {
     let world = world();
     world.publish("dns", &service(&world, UDP_TARGET)).unwrap();
     let agent = world.agent().unwrap();
@@ -163,6 +163,9 @@ fn a_connected_socket_of_the_node_stays_where_it_was_connected() {
     assert_eq!(held.request(20, DEADLINE).unwrap().server, 1);
     world.publish("dns", &service(&world, OTHER_TARGET)).unwrap();
     until_served_at(&agent, OTHER_TARGET);
-    assert_eq!(held.request(20, DEADLINE).unwrap().server, 1);
-    assert_eq!(connect().request(20, DEADLINE).unwrap().server, 11);
+    let told = || Ok(held.socket().take_error().unwrap());
+    let error = wait_for("an error of the socket", CHANGE, told, || agent.log().text(0)).unwrap();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted, "{error}");
+    held.socket().connect(to).unwrap();
+    assert_eq!(held.request(20, DEADLINE).unwrap().server, 11);
 }

@@ -27,7 +27,7 @@ fn manifests_alone_need_no_api_server() {
     assert_eq!(config.api, None);
     assert_eq!(config.node_name, "node-a");
     assert_eq!(config.scheduler, Scheduler::RoundRobin);
-    assert!(config.sockets);
+    assert_eq!(config.sockets, SocketScope::HostOnly);
 }
 
 #[test]
