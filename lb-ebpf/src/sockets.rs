@@ -63,7 +63,7 @@ fn service(ctx: &SockAddrContext, address: Address, port: Port, protocol: u32, p
         let socket = (*ctx.sock_addr).__bindgen_anon_1.sk;
         if socket.is_null() { 0 } else { (*socket).mark }
     };
-    lookup::copy(&Wanted { address, port, protocol: protocol as u8, mark }, place)
+    lookup::copy_of_process(&Wanted { address, port, protocol: protocol as u8, mark }, place)
 }
 
 /// The server for a process's connection; 0 for none. A client's template holds for the node's own processes too; that it
