@@ -72,6 +72,12 @@ impl Address {
         Self { words }
     }
 
+    /// True for 127.0.0.0/8.
+    #[inline(always)]
+    pub const fn is_v4_loopback(&self) -> bool {
+        self.is_v4() && u32::from_be(self.words[3]) >> 24 == 127
+    }
+
     /// IPVS's `fold`: the host-order IPv4 address, or the XOR of the four host-order words of an IPv6 address
     /// (spec 4.1; `ip_vs_sh.c`, `ip_vs_dh.c`, `ip_vs_lblc.c`, `ip_vs_mh.c`).
     #[inline(always)]

@@ -28,10 +28,9 @@ pub struct Wanted {
     pub mark: u32,
 }
 
-/// Its service.
+/// Its service, of these kinds.
 #[inline(always)]
-fn service(wanted: &Wanted) -> Option<&'static Service> {
-    let kinds = LOOKUPS.get(0).copied().unwrap_or(0);
+fn service(wanted: &Wanted, kinds: u32) -> Option<&'static Service> {
     if kinds & LOOKUP_MARKS != 0
         && wanted.mark != 0
         && let Some(service) = exact(&ServiceKey::of_mark(wanted.mark, wanted.address.is_v4()))
@@ -50,9 +49,24 @@ fn service(wanted: &Wanted) -> Option<&'static Service> {
 /// Copies a service to `place`: what is found in either map is in one place then, and the verifier follows what comes next
 /// once. 0 if there is none. What is for no port of a cluster address is for a service without a server, which refuses it
 /// (NE-7).
+///
+/// Of a packet: what comes from outside to a loopback address is for no node port (CVE-2020-8558).
 #[inline(never)]
 pub fn copy(wanted: &Wanted, place: &mut Service) -> u32 {
-    if let Some(found) = service(wanted) {
+    let kinds = LOOKUPS.get(0).copied().unwrap_or(0);
+    let node_ports = if wanted.address.is_v4_loopback() { LOOKUP_NODE_PORTS } else { 0 };
+    find(wanted, kinds & !node_ports, place)
+}
+
+/// The same of a process of this node: node ports may be served at loopback addresses (NP-3).
+#[inline(never)]
+pub fn copy_of_process(wanted: &Wanted, place: &mut Service) -> u32 {
+    find(wanted, LOOKUPS.get(0).copied().unwrap_or(0), place)
+}
+
+#[inline(always)]
+fn find(wanted: &Wanted, kinds: u32, place: &mut Service) -> u32 {
+    if let Some(found) = service(wanted, kinds) {
         *place = *found;
         return 1;
     }

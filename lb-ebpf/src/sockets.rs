@@ -47,8 +47,9 @@ const UDP: u32 = 17;
 /// Copies the service that a process asks for; 0 if it is none.
 #[inline(always)]
 fn service(ctx: &SockAddrContext, address: Address, port: Port, protocol: u32, place: &mut Service) -> u32 {
-    let mark = scope::mark(ctx);
-    lookup::copy(&Wanted { address, port, protocol: protocol as u8, mark }, place)
+    let wanted = Wanted { address, port, protocol: protocol as u8, mark: scope::mark(ctx) };
+    // Loopback addresses of a pod are its own.
+    if scope::is_of_node(ctx) { lookup::copy_of_process(&wanted, place) } else { lookup::copy(&wanted, place) }
 }
 
 /// The server for a process's connection; 0 for none. A client's template holds for the node's own processes too; that it

@@ -44,6 +44,12 @@ pub fn is_foreign(ctx: &SockAddrContext, settings: &Settings) -> bool {
     unsafe { bpf_get_netns_cookie(ctx.as_ptr()) != settings.namespace_cookie }
 }
 
+/// True if a socket is of the node's own network namespace.
+#[inline(always)]
+pub fn is_of_node(ctx: &SockAddrContext) -> bool {
+    settings().is_some_and(|settings| !is_foreign(ctx, settings))
+}
+
 /// Not 0 if the process is in a cgroup that is left out, or below one.
 #[inline(never)]
 fn is_excluded() -> u32 {

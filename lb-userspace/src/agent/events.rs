@@ -185,7 +185,7 @@ impl Agent {
         let outcome = block_in_place(|| self.programmer.sync(&mut self.model, begin));
         self.rested = Instant::now() + ROUND_REST;
         self.observers.synced(&self.model, &self.programmer, &outcome, begin.elapsed());
-        if outcome.complete {
+        if outcome.complete() {
             self.retry = RETRY;
         } else {
             self.due = Some(Instant::now() + self.retry);

@@ -129,10 +129,10 @@ impl Observers {
 
     /// The maps were brought to what the model says, or to what could be of it.
     pub fn synced(&mut self, model: &Model, programmer: &Programmer, outcome: &Outcome, took: Duration) {
-        self.metrics.kube_proxy.synced(took, outcome.complete, outcome.no_local);
-        self.metrics.own.synced(outcome.complete, outcome.problems);
-        if outcome.complete {
-            self.health.programmed();
+        self.metrics.kube_proxy.synced(took, outcome.families, outcome.no_local);
+        self.metrics.own.synced(outcome.complete(), outcome.problems);
+        self.health.programmed(outcome.families);
+        if outcome.complete() {
             let Done { since, triggers } = self.pending.done();
             if let Some(since) = since {
                 self.metrics.own.programmed(since.elapsed());

@@ -13,7 +13,7 @@ use super::once::Once;
 use super::programming::Programming;
 use super::restored::{self, Restored};
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
-use crate::datapath::{Finding, Limits, MapStore, Summary, Writer};
+use crate::datapath::{ApplyError, Finding, Limits, MapStore, Summary, Writer};
 use crate::kernel::pins::Pins;
 use crate::metrics::scrape::Names;
 use crate::model::{Model, ProblemLog};
@@ -39,8 +39,15 @@ pub struct Outcome {
     pub no_local: NoLocal,
     /// What is wrong in what is stated, or cannot be done.
     pub problems: usize,
+    /// Whether everything of IPv4, and of IPv6, is as wanted.
+    pub families: [bool; 2],
+}
+
+impl Outcome {
     /// Whether everything is as wanted. If not, trying again soon makes sense.
-    pub complete: bool,
+    pub fn complete(&self) -> bool {
+        self.families == [true, true]
+    }
 }
 
 impl Programmer {
@@ -108,7 +115,11 @@ impl Programmer {
                 warn!("{error}; trying again");
             }
             let planner = &self.programming.planner;
-            return Outcome { no_local: planner.no_local(), problems: planner.plan().problems.len(), complete: false };
+            return Outcome {
+                no_local: planner.no_local(),
+                problems: planner.plan().problems.len(),
+                families: [false, false],
+            };
         }
         let result = self.programming.follow(model, &node, &mut self.restored, now);
         self.names.update(&self.programming.planner.plan().services, &self.programming.touched);
@@ -116,13 +127,16 @@ impl Programmer {
         for problem in self.problems.update(problems.iter().chain(&self.programming.planner.plan().problems)) {
             warn!("{problem}");
         }
-        let complete = result.is_ok();
+        let mut families = [true, true];
         match result {
             Ok(summary) => {
                 tell(&summary);
                 self.errors.news([]);
             }
             Err(errors) => {
+                for failed in errors.iter().map(ApplyError::families) {
+                    families = [families[0] && !failed[0], families[1] && !failed[1]];
+                }
                 for error in self.errors.news(errors.iter().map(with_causes)) {
                     warn!("{error}");
                 }
@@ -130,7 +144,7 @@ impl Programmer {
         }
         let planner = &self.programming.planner;
         let problems = problems.len() + planner.plan().problems.len();
-        Outcome { no_local: planner.no_local(), problems, complete }
+        Outcome { no_local: planner.no_local(), problems, families }
     }
 
     /// Looks whether the maps still hold what was written. True if the next sync has something to repair.

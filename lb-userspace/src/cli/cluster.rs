@@ -28,6 +28,10 @@ pub(super) struct ClusterArgs {
     /// Addresses of the node that serve node ports: networks, or `primary` [default: all but loopback]
     #[arg(long, value_name = "CIDR,...|primary", value_delimiter = ',', value_parser = place)]
     nodeport_addresses: Vec<String>,
+    /// Serve node ports at 127.0.0.0/8 too, for processes of the node; not in modes ipvs and nftables
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
+          default_missing_value = "true", hide_default_value = true, value_parser = values::truth, value_name = "BOOL")]
+    iptables_localhost_nodeports: bool,
     /// What stands for the node, whatever its object at the API server says; 0.0.0.0 and :: say nothing
     #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
     bind_address: Option<IpAddr>,
@@ -63,6 +67,7 @@ impl ClusterArgs {
             detector: values::detector(self.detect_local_mode, networks),
             masquerade_all: self.masquerade_all,
             node_port_addresses,
+            localhost_node_ports: values::localhost_node_ports(mode, self.iptables_localhost_nodeports),
             node_address: self.bind_address.and_then(node_address),
             ..Options::default()
         })

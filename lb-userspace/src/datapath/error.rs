@@ -127,6 +127,22 @@ pub enum ApplyError {
     },
 }
 
+impl ApplyError {
+    /// The families that it concerns: IPv4, IPv6. A write that failed may be any's.
+    pub fn families(&self) -> [bool; 2] {
+        match self {
+            Self::TooManyDestinations { service, .. }
+            | Self::TooManyForTable { service, .. }
+            | Self::Refused { service, .. }
+            | Self::NoSlots { service, .. }
+            | Self::NoDestinations { service, .. }
+            | Self::NoServices { service, .. }
+            | Self::SameFrontend { service, .. } => [service.address.is_ipv4(), service.address.is_ipv6()],
+            Self::Store { .. } => [true, true],
+        }
+    }
+}
+
 /// Why a writer could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {

@@ -79,8 +79,10 @@ impl fmt::Display for Network {
 fn of_node(plan: &Plan) -> BTreeSet<Network> {
     let addresses = plan.node_port_addresses.iter().map(|address| Network::new(NETWORK_NODE_PORTS, (*address).into()));
     let pods = plan.pod_networks.iter().map(|network| Network::new(NETWORK_PODS, *network));
+    let loopback = IpNet::new_assert(IpAddr::from([127, 0, 0, 0]), 8);
+    let loopback = plan.loopback_node_ports.then(|| Network::new(NETWORK_NODE_PORTS, loopback));
     let services = plan.service_networks.iter().map(|network| Network::new(NETWORK_SERVICES, *network));
-    addresses.chain(pods).chain(services).collect()
+    addresses.chain(loopback).chain(pods).chain(services).collect()
 }
 
 /// Owners of those.

@@ -9,9 +9,8 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::status::{Health, Now};
+use super::status::{FamilyNow, Health};
 
-/// Both families are programmed together.
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 /// How many endpoints there are, for load balancers that weigh nodes by it.
 const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
@@ -50,17 +49,21 @@ struct Name<'a> {
 
 /// `/healthz`: well, and to get new load. `/livez`: well, so that a node that is to go is not restarted.
 pub(super) fn healthz(health: &Health, asks_for_node: bool) -> Response {
-    let Now { healthy, eligible, updated } = health.at(Instant::now());
+    let told = health.at(Instant::now());
+    let (healthy, eligible, updated) = (told.healthy(), told.eligible, told.updated());
     let well = healthy && (eligible || !asks_for_node);
     let (now, last) = (SystemTime::now(), updated.unwrap_or(SystemTime::UNIX_EPOCH));
-    let of_family = |family| updated.map(|at| (family, Family { last_updated: text(at), healthy }));
+    // Nothing is told of one that was never programmed whole.
+    let of_family = |(name, family): (_, FamilyNow)| {
+        family.updated.map(|at| (name, Family { last_updated: text(at), healthy: family.healthy }))
+    };
     let body = Healthz {
         // Older readers take it for the time of the answer.
         last_updated: text(if well { now } else { last }),
         current_time: text(now),
         node_eligible: asks_for_node.then_some(eligible),
         healthy,
-        status: FAMILIES.into_iter().filter_map(of_family).collect(),
+        status: FAMILIES.into_iter().zip(told.families).filter_map(of_family).collect(),
     };
     (status(well), [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], Json(body)).into_response()
 }
@@ -76,7 +79,7 @@ pub(super) fn readyz(health: &Health) -> Response {
 
 /// A Service's health check: 200 while this node has an endpoint for new connections, and the agent is well.
 pub(super) fn check(health: &Health, (namespace, name): (&str, &str), endpoints: usize) -> Response {
-    let healthy = health.at(Instant::now()).healthy;
+    let healthy = health.at(Instant::now()).healthy();
     let body = Check { service: Name { namespace, name }, local_endpoints: endpoints, service_proxy_healthy: healthy };
     let headers = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()), (WEIGHT, endpoints.to_string())];
     (status(healthy && endpoints > 0), headers, Json(body)).into_response()

@@ -12,30 +12,56 @@ pub struct Health(Arc<Mutex<Told>>);
 
 #[derive(Debug)]
 struct Told {
-    /// Since when a change waits. What fails waits on.
-    pending: Option<Instant>,
-    /// When all was programmed last.
-    updated: Option<SystemTime>,
+    /// IPv4, IPv6.
+    families: [Family; 2],
     eligible: bool,
     /// Sources that have not told all that they have, by name.
     missing: Vec<String>,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+struct Family {
+    /// Since when a change waits. What fails waits on.
+    pending: Option<Instant>,
+    /// When all of it was programmed last.
+    updated: Option<SystemTime>,
+}
+
 /// What is true now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// No change waits too long.
-    pub healthy: bool,
+    /// Of IPv4, and of IPv6.
+    pub families: [FamilyNow; 2],
     /// Load balancers may send new connections to this node (HZ-4, KEP-3836).
     pub eligible: bool,
+}
+
+/// What is true now of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FamilyNow {
+    /// No change waits too long.
+    pub healthy: bool,
     /// When all was programmed last; none before the first time.
     pub updated: Option<SystemTime>,
+}
+
+impl Now {
+    /// No change of either family waits too long.
+    pub fn healthy(&self) -> bool {
+        self.families.iter().all(|family| family.healthy)
+    }
+
+    /// When all of both was programmed last; none before the first time.
+    pub fn updated(&self) -> Option<SystemTime> {
+        let [v4, v6] = self.families.map(|family| family.updated);
+        Some(v4?.min(v6?))
+    }
 }
 
 impl Health {
     /// Nothing waits, nothing was programmed.
     pub fn new(eligible: bool) -> Self {
-        Self(Arc::new(Mutex::new(Told { pending: None, updated: None, eligible, missing: Vec::new() })))
+        Self(Arc::new(Mutex::new(Told { families: Default::default(), eligible, missing: Vec::new() })))
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -45,13 +71,16 @@ impl Health {
 
     /// A change came that is to be programmed.
     pub fn queued(&self, now: Instant) {
-        self.told().pending.get_or_insert(now);
+        for family in &mut self.told().families {
+            family.pending.get_or_insert(now);
+        }
     }
 
-    /// Everything that came is programmed.
-    pub fn programmed(&self) {
-        let mut told = self.told();
-        (told.pending, told.updated) = (None, Some(SystemTime::now()));
+    /// Everything that came is programmed, of IPv4 and of IPv6.
+    pub fn programmed(&self, families: [bool; 2]) {
+        for (family, _) in self.told().families.iter_mut().zip(families).filter(|(_, done)| *done) {
+            *family = Family { pending: None, updated: Some(SystemTime::now()) };
+        }
     }
 
     /// Whether the node may get new load.
@@ -67,18 +96,21 @@ impl Health {
     /// Why the agent is not ready yet. Once it is, it stays so: what goes wrong later is for `/healthz` to tell.
     pub fn waits_for(&self) -> Option<String> {
         let told = self.told();
-        match (told.updated, told.missing.as_slice()) {
-            (Some(_), _) => None,
-            (None, []) => Some("not everything that is stated is programmed yet: the log says what fails".to_owned()),
-            (None, missing) => Some(format!("waiting for the first list of: {}", missing.join(", "))),
+        match (told.families.iter().all(|family| family.updated.is_some()), told.missing.as_slice()) {
+            (true, _) => None,
+            (false, []) => Some("not everything that is stated is programmed yet: the log says what fails".to_owned()),
+            (false, missing) => Some(format!("waiting for the first list of: {}", missing.join(", "))),
         }
     }
 
     /// What is true at a moment.
     pub fn at(&self, now: Instant) -> Now {
         let told = self.told();
-        let waits = told.pending.is_some_and(|since| now.saturating_duration_since(since) >= LONGEST_WAIT);
-        Now { healthy: !waits, eligible: told.eligible, updated: told.updated }
+        let families = told.families.map(|Family { pending, updated }| {
+            let waits = pending.is_some_and(|since| now.saturating_duration_since(since) >= LONGEST_WAIT);
+            FamilyNow { healthy: !waits, updated }
+        });
+        Now { families, eligible: told.eligible }
     }
 }
 
@@ -89,19 +121,24 @@ mod tests {
     #[test]
     fn a_change_that_waits_too_long_is_not_well_until_all_is_programmed() {
         let (health, begin) = (Health::new(true), Instant::now());
-        let healthy = |seconds| health.at(begin + Duration::from_secs(seconds)).healthy;
+        let healthy = |seconds| health.at(begin + Duration::from_secs(seconds)).healthy();
         assert!(healthy(100_000), "nothing waits");
         health.queued(begin);
         // A later one does not start the clock anew.
         health.queued(begin + Duration::from_secs(50));
         assert!(healthy(59));
         assert!(!healthy(60));
-        assert_eq!(health.at(begin).updated, None);
-        health.programmed();
+        assert_eq!(health.at(begin).updated(), None);
+        // One family is late, and the other is not.
+        health.programmed([false, true]);
+        assert!(!healthy(60));
+        let late = health.at(begin + LONGEST_WAIT).families.map(|family| (family.healthy, family.updated.is_some()));
+        assert_eq!(late, [(false, false), (true, true)]);
+        health.programmed([true, false]);
         assert!(healthy(100_000));
-        assert!(health.at(begin).updated.is_some());
+        assert!(health.at(begin).updated().is_some());
         health.set_eligible(false);
-        assert_eq!((health.at(begin).healthy, health.at(begin).eligible), (true, false));
+        assert_eq!((health.at(begin).healthy(), health.at(begin).eligible), (true, false));
     }
 
     #[test]
@@ -111,7 +148,7 @@ mod tests {
         assert_eq!(health.waits_for().unwrap(), "waiting for the first list of: manifests, rules");
         health.set_missing(Vec::new());
         assert!(health.waits_for().unwrap().contains("programmed"));
-        health.programmed();
+        health.programmed([true, true]);
         assert_eq!(health.waits_for(), None);
         health.queued(Instant::now());
         assert_eq!(health.waits_for(), None);

@@ -10,8 +10,8 @@ use super::values::EXTERNAL_ADDRESSES_GATE;
 use super::{Settings, duration};
 use crate::plan::{Detector, NodePortAddresses};
 
-/// The fields that count here, each with the value that it has, in mode ipvs: bpvs schedules as that does, and what another
-/// mode would have without a word is said in words.
+/// The fields that count here, each with the value that it has. In mode ipvs, as which bpvs schedules, and what another mode
+/// would have without a word is said in words; but in mode iptables where that alone has what is asked for.
 pub fn document(settings: &Settings) -> Value {
     let Settings { services, timeouts, .. } = settings;
     let (mode, networks) = match &services.detector {
@@ -34,7 +34,10 @@ pub fn document(settings: &Settings) -> Value {
         "featureGates": {EXTERNAL_ADDRESSES_GATE: services.external_addresses},
         "healthzBindAddress": settings.healthz,
         "hostnameOverride": settings.node_name.as_deref().unwrap_or_default(),
-        "iptables": {"masqueradeAll": services.masquerade_all},
+        "iptables": {
+            "localhostNodePorts": services.localhost_node_ports,
+            "masqueradeAll": services.masquerade_all,
+        },
         "ipvs": {
             "scheduler": settings.scheduler.map_or("", |scheduler| scheduler.name()),
             "tcpFinTimeout": duration::text(timeouts.tcp_fin),
@@ -42,7 +45,7 @@ pub fn document(settings: &Settings) -> Value {
             "udpTimeout": duration::text(timeouts.udp),
         },
         "metricsBindAddress": settings.metrics,
-        "mode": "ipvs",
+        "mode": if services.localhost_node_ports { "iptables" } else { "ipvs" },
         "nodePortAddresses": node_port_addresses,
         "oomScoreAdj": settings.oom_score_adjust,
     })
@@ -100,7 +103,12 @@ mod tests {
             services: Options { detector: Detector::NodeNetworks, node_port_addresses: networks, ..Options::default() },
             ..least.clone()
         };
-        for settings in [least, most, of_node] {
+        let localhost = Settings {
+            scheduler: None,
+            services: Options { localhost_node_ports: true, ..Options::default() },
+            ..least.clone()
+        };
+        for settings in [least, most, of_node, localhost] {
             let document = document(&settings);
             for text in [document.to_string(), serde_saphyr::to_string(&document).unwrap()] {
                 let (read, warnings) =

@@ -84,7 +84,7 @@ pub const FIELDS: [Known; 59] = {
         field("featureGates", Done, Truths),
         field("healthzBindAddress", Done, Text),
         field("hostnameOverride", Done, Text),
-        field("iptables.localhostNodePorts", NoEffect, Truth),
+        field(LOCALHOST_NODE_PORTS, Done, Truth),
         field("iptables.masqueradeAll", Done, Truth),
         field("iptables.masqueradeBit", NoEffect, BIT),
         field("iptables.minSyncPeriod", NoEffect, Duration),
@@ -120,6 +120,9 @@ pub const FIELDS: [Known; 59] = {
         field("winkernel.sourceVip", Granted, Text),
     ]
 };
+
+/// Of mode iptables alone.
+const LOCALHOST_NODE_PORTS: &str = "iptables.localhostNodePorts";
 
 /// The section of a field, and its name in it.
 fn split(path: &str) -> (&str, Option<&str>) {
@@ -265,6 +268,9 @@ pub(super) fn without_effect(tree: &Tree, mode: Mode) -> Vec<String> {
 
 /// True for the sections of modes that are not this one. Mode ipvs takes what it shares with iptables from there (CL-3).
 fn is_of_other_mode(path: &str, mode: Mode) -> bool {
+    if path == LOCALHOST_NODE_PORTS {
+        return mode != Mode::Iptables;
+    }
     let (section, _) = split(path);
     let of = Mode::ALL.into_iter().find(|other| other.name() == section);
     of.is_some_and(|of| of != mode && !(of == Mode::Iptables && mode == Mode::Ipvs))

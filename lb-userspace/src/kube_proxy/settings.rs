@@ -103,6 +103,7 @@ impl<'a> Reader<'a, '_, '_> {
             detector: values::detector(detect, networks),
             masquerade_all,
             node_port_addresses: self.node_port_addresses(mode),
+            localhost_node_ports: values::localhost_node_ports(mode, self.truth("iptables.localhostNodePorts")),
             node_address: node_address(bind_address),
             external_addresses: self.gate(EXTERNAL_ADDRESSES_GATE).unwrap_or(true),
             ..Options::default()

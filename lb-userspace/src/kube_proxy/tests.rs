@@ -107,6 +107,15 @@ fn every_field_that_counts_comes_to_something() {
                 s.services.masquerade_all = true;
             }),
         ),
+        ("iptables: {localhostNodePorts: true}", with(&|s| s.services.localhost_node_ports = true)),
+        ("iptables: {localhostNodePorts: false}", defaults()),
+        (
+            "mode: ipvs\niptables: {localhostNodePorts: true}",
+            with(&|s| {
+                ipvs(s);
+                s.without_effect = vec!["iptables.localhostNodePorts (the mode is ipvs)".to_owned()];
+            }),
+        ),
         ("iptables: {masqueradeAll: true}", with(&|s| s.services.masquerade_all = true)),
         (
             "mode: nftables\nnftables: {masqueradeAll: true}",
@@ -164,7 +173,7 @@ fn what_asks_for_something_and_has_no_effect_is_named() {
         [
             "conntrack.min",
             "conntrack.tcpEstablishedTimeout",
-            "iptables.localhostNodePorts",
+            "iptables.localhostNodePorts (the mode is nftables)",
             "iptables.masqueradeBit",
             "iptables.syncPeriod",
             "ipvs.minSyncPeriod",

@@ -143,6 +143,12 @@ pub fn node_port_addresses_in(mode: Mode, texts: &[&str]) -> Result<NodePortAddr
     }
 }
 
+/// Whether node ports are served at loopback addresses: in mode iptables, where that is asked for. kube-proxy does so there
+/// also where nothing is stated; here a process keeps its port at 127.0.0.1 unless somebody says otherwise.
+pub fn localhost_node_ports(mode: Mode, stated: bool) -> bool {
+    mode == Mode::Iptables && stated
+}
+
 /// Who knows the pods. Without networks nobody does, and then clients of cluster addresses keep theirs, as with kube-proxy.
 pub fn detector(mode: DetectLocalMode, networks: Vec<IpNet>) -> Detector {
     match mode {

@@ -102,10 +102,10 @@ impl KubeProxy {
     }
 
     /// The maps were brought to what is stated, or what could be of it.
-    pub fn synced(&self, took: Duration, complete: bool, no_local: NoLocal) {
+    pub fn synced(&self, took: Duration, complete: [bool; 2], no_local: NoLocal) {
         for (index, family) in FAMILIES.into_iter().enumerate() {
             self.sync_duration.with_label_values(&[family]).observe(took.as_secs_f64());
-            if complete {
+            if complete[index] {
                 define::set_now(&self.last_sync.with_label_values(&[family]));
             }
             // 0 is told too (ME-1).

@@ -101,6 +101,8 @@ pub struct Plan {
     pub services: BTreeMap<Frontend, DesiredService>,
     /// Addresses of the node that [`Scope::NodePort`] stands for.
     pub node_port_addresses: BTreeSet<IpAddr>,
+    /// It stands for 127.0.0.0/8 too, for processes of the node.
+    pub loopback_node_ports: bool,
     /// Networks of the cluster's pods: clients from anywhere else are external. None: every client is.
     pub pod_networks: BTreeSet<IpNet>,
     /// Cluster addresses, where what is for no virtual service is refused.

@@ -1,7 +1,7 @@
 //! On which addresses of the node its node ports are served.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
@@ -24,6 +24,19 @@ pub(super) fn addresses(node: &Node, options: &Options) -> BTreeSet<IpAddr> {
             own.peek().is_none() || own.any(|network| network.contains(address))
         })
         .collect()
+}
+
+/// Whether they are served at 127.0.0.0/8 too. Of networks, one must have loopback addresses or all of IPv4's.
+pub(super) fn at_loopback(options: &Options) -> bool {
+    let named = match &options.node_port_addresses {
+        NodePortAddresses::Networks(networks) => {
+            let mut v4 = networks.iter().filter(|network| network.addr().is_ipv4()).peekable();
+            let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            v4.peek().is_none() || v4.any(|network| network.addr().is_loopback() || network.contains(&loopback))
+        }
+        NodePortAddresses::Primary => false,
+    };
+    options.node_ports && options.localhost_node_ports && named
 }
 
 /// What is to be said in the log of the addresses that are stated (NP-10), and whether it is odd: that nothing is, or that there

@@ -44,6 +44,9 @@ pub struct Options {
     pub node_ports: bool,
     /// On which of [`Self::addresses`] (`nodePortAddresses`, NP-1).
     pub node_port_addresses: NodePortAddresses,
+    /// Node ports are also served at 127.0.0.0/8, for processes of the node (`localhostNodePorts`, NP-3), if
+    /// [`Self::node_port_addresses`] does not exclude it.
+    pub localhost_node_ports: bool,
     /// The addresses of the node's interfaces, in any order, except that of each family the first is what stands for the
     /// node where its [object](super::Node::addresses) does not say.
     pub addresses: Vec<IpAddr>,
@@ -60,6 +63,7 @@ impl Default for Options {
             masquerade_all: false,
             node_ports: true,
             node_port_addresses: NodePortAddresses::default(),
+            localhost_node_ports: false,
             addresses: Vec::new(),
             node_address: None,
             external_addresses: true,

@@ -29,6 +29,8 @@ struct Head {
     /// Networks, or `primary`.
     node_port_addresses: Option<Vec<String>>,
     external_addresses: Option<bool>,
+    /// Node ports are served at loopback addresses.
+    localhost_node_ports: Option<bool>,
     /// What stands for the node.
     node_address: Option<IpAddr>,
     /// Scheduler of Services that name none, and whether it hashes the source port.
@@ -267,6 +269,8 @@ impl Head {
                 masquerade_all: first(&self.masquerade_all, &common.masquerade_all).unwrap_or(options.masquerade_all),
                 node_ports: first(&self.node_ports, &common.node_ports).unwrap_or(options.node_ports),
                 node_port_addresses,
+                localhost_node_ports: first(&self.localhost_node_ports, &common.localhost_node_ports)
+                    .unwrap_or_default(),
                 addresses: first(&self.addresses, &common.addresses).unwrap_or_default(),
                 external_addresses: first(&self.external_addresses, &common.external_addresses)
                     .unwrap_or(options.external_addresses),

@@ -13,6 +13,9 @@ pub(crate) fn of(plan: &Plan, node: &Node, problems: &[Problem]) -> Vec<String> 
     if !plan.node_port_addresses.is_empty() {
         lines.push(format!("node ports at: {}", spaced(&plan.node_port_addresses)));
     }
+    if plan.loopback_node_ports {
+        lines.push("node ports at loopback".to_owned());
+    }
     if !plan.pod_networks.is_empty() {
         lines.push(format!("pods in: {}", spaced(&plan.pod_networks)));
     }

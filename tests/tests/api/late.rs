@@ -52,6 +52,9 @@ fn an_agent_that_cannot_program_for_a_minute_says_so_until_it_can() {
     assert!(begin.elapsed() >= LATE, "{:?}", begin.elapsed());
     assert_eq!(late, Some((503, json!(false))));
     assert_eq!((healthz("/healthz"), healthz("/livez")), (Some(503), Some(503)));
+    // HZ-3: of the other family nothing waits.
+    let status = ask(10_256, "/healthz").unwrap().json()["status"].clone();
+    assert_eq!((&status["IPv4"]["healthy"], &status["IPv6"]["healthy"]), (&json!(false), &json!(true)), "{status}");
     assert_eq!(world.dial(address("10.96.0.1:80")), Some(1));
     world.api().apply(endpoints(1));
     until("it is well again", || check() == Some((200, json!(true))) && healthz("/healthz") == Some(200));

@@ -125,6 +125,25 @@ fn node_ports_are_served_at_the_nodes_addresses_only() {
     }
 }
 
+/// NP-3, CVE-2020-8558: at loopback addresses they are for processes of the node, and no packet from outside is for them.
+#[test]
+fn a_packet_to_a_loopback_address_is_for_no_node_port() {
+    let mut world = World::empty(false);
+    let mut plan = split(&world, &servers(&world)[1..], true);
+    plan.loopback_node_ports = true;
+    world.apply(&plan);
+    for opening in Inside::OPENING {
+        for loopback in ["127.0.0.1", "127.255.255.254"] {
+            let to = SocketAddr::new(loopback.parse().unwrap(), NODE_PORT);
+            assert_eq!(goes_to(&world, world.client(9600), to, opening), (NEXT, None), "{opening:?}");
+        }
+        // Its neighbours are no loopback addresses, and none of the node's.
+        let to = SocketAddr::new("126.255.255.255".parse().unwrap(), NODE_PORT);
+        assert_eq!(goes_to(&world, world.client(9600), to, opening), (NEXT, None), "{opening:?}");
+        assert_eq!(goes_to(&world, world.client(9600), world.node(NODE_PORT), opening), (NEXT, Some(0)));
+    }
+}
+
 /// What has a service of its own is not taken by a node port.
 #[test]
 fn a_virtual_address_comes_before_a_node_port() {

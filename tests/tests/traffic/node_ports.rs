@@ -228,3 +228,35 @@ fn from_the_first_connection_of_a_first_start_on_none_fails_and_all_come_from_th
         }
     }
 }
+
+/// NP-3: of mode iptables, where it is asked for, and of IPv4 alone.
+#[test]
+fn processes_of_the_node_reach_node_ports_at_loopback_where_that_is_asked_for() {
+    let world = World::new(Topology::builder().servers(2).build().unwrap()).unwrap();
+    world.publish("web", &service(&world).spec("externalTrafficPolicy: Local").on_node(1, "there")).unwrap();
+    let node = &world.topology.node;
+    let [tcp, udp] = [TCP_PORT, UDP_PORT].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    for (arguments, served) in [
+        (&["--iptables-localhost-nodeports"] as &[&str], true),
+        (&["--iptables-localhost-nodeports", "--nodeport-addresses=10.0.0.0/8"], false),
+        (&["--iptables-localhost-nodeports", "--proxy-mode=ipvs"], false),
+        (&[], false),
+    ] {
+        let agent = agent(&world, arguments);
+        if served {
+            // The node's own address, as kube-proxy masquerades: no server could answer to 127.0.0.1.
+            for _ in 0..4 {
+                asks(node, [tcp, udp], node.v4.into());
+            }
+            let other = SocketAddr::from(([127, 9, 9, 9], TCP_PORT));
+            assert_eq!(Dial::new(&node.namespace, other).open().unwrap().peer().unwrap(), other);
+        } else {
+            let error = Dial::new(&node.namespace, tcp).open().expect_err("nobody listens there");
+            assert!(error.is_refused(), "{arguments:?}: {error}");
+        }
+        let v6 = SocketAddr::new("::1".parse().unwrap(), TCP_PORT);
+        let error = Dial::new(&node.namespace, v6).open().expect_err("never");
+        assert!(error.is_refused(), "{arguments:?}: {error}");
+        agent.cleanup().unwrap();
+    }
+}

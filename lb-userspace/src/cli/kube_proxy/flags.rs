@@ -45,7 +45,7 @@ pub(super) const FLAGS: [(&str, Role); 64] = [
     ("healthz-port", Done),
     ("hostname-override", Always),
     ("init-only", Always),
-    ("iptables-localhost-nodeports", NoEffectSwitch),
+    ("iptables-localhost-nodeports", Done),
     ("iptables-masquerade-bit", NoEffect),
     ("iptables-min-sync-period", NoEffect),
     ("iptables-sync-period", NoEffect),

@@ -57,6 +57,11 @@ fn flags_come_to_what_the_same_fields_of_the_file_come_to() {
             &["--masquerade-all", "--cluster-cidr=10.0.0.0/8"],
             "iptables: {masqueradeAll: true}\nclusterCIDR: 10.0.0.0/8",
         ),
+        (&["--iptables-localhost-nodeports"], "iptables: {localhostNodePorts: true}"),
+        (
+            &["--proxy-mode=ipvs", "--ipvs-scheduler=rr", "--iptables-localhost-nodeports=true"],
+            "mode: ipvs\niptables: {localhostNodePorts: true}",
+        ),
         (&["--nodeport-addresses=10.0.0.0/8,192.0.2.0/24"], "nodePortAddresses: [10.0.0.0/8, 192.0.2.0/24]"),
         (
             &["--detect-local-mode=NodeCIDR", "--bind-address=192.0.2.1"],
