@@ -8,6 +8,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use aya::{Ebpf, maps::Map};
 use nix::{
+    errno::Errno,
+    libc,
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
@@ -20,6 +22,13 @@ pub(crate) fn stay_on_one_cpu() -> Result<()> {
     let mut one = CpuSet::new();
     one.set(last.context("this process may use no CPU at all")?).context("choosing a CPU")?;
     sched_setaffinity(this, &one).context("staying on one CPU")
+}
+
+/// Lets the calling thread go before other work of the machine (nice -20), as far as that can be had by asking.
+pub(crate) fn go_first() -> Result<()> {
+    // SAFETY: the call takes numbers alone; 0 is the calling thread.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    Errno::result(result).map(drop).context("asking to go before other processes; this needs root")
 }
 
 /// Kernel, CPU, load: what a reader has to know before comparing.

@@ -3,7 +3,8 @@
 //! Each row has a network of its own in namespaces: a node, a client pod, server pods and a host outside. In every round
 //! each row is measured right after the others, so what disturbs a moment disturbs all of them; a figure is the median over
 //! the rounds of its ratio to no proxy in the same round. Client, servers and the kernel's work for both are on one CPU, so
-//! a rate says what CPU time the way takes, and no wait for another CPU is in it.
+//! a rate says what CPU time the way takes, and no wait for another CPU is in it. They go before other work of the machine,
+//! and a rate is the median of parts of 5 ms ([`figures::rate`]).
 //!
 //! | module | what |
 //! |---|---|

@@ -5,8 +5,10 @@
 //! which there are. The first wrong step is the last: those after it need what it did.
 //!
 //! `bpvs-guest ipvs SCHEDULER,...` asks the same of the kernel's IPVS, and `bpvs-guest ipvsadm SCHEDULER,...` whether bpvs
-//! prints and reads what `ipvsadm` does, in the same form, for `cargo xtask oracle`.
+//! prints and reads what `ipvsadm` does, in the same form, for `cargo xtask oracle`. `bpvs-guest cost WAY SERVICES,...` says
+//! what packets cost, for `cargo xtask bench guest`.
 
+mod cost;
 mod ipvs;
 mod ipvsadm;
 mod load;
@@ -54,12 +56,16 @@ fn main() -> ExitCode {
         [] => run(),
         ["ipvs", names] => run_ipvs(names),
         ["ipvsadm", names] => run_ipvsadm(names),
+        ["cost", way, services] => cost::require_counter().and_then(|()| cost::run(way, services)),
         _ => {
-            eprintln!("usage: bpvs-guest [ipvs|ipvsadm SCHEDULER,...]");
+            eprintln!("usage: bpvs-guest [ipvs|ipvsadm SCHEDULER,...|cost WAY SERVICES,...]");
             bail!("wrong arguments")
         }
     });
     cleanup::wait_if_closing();
+    if let (Err(error), Some(&"cost")) = (&done, arguments.first()) {
+        println!("cost wrong {error:#}");
+    }
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

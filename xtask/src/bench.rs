@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what a packet costs, in nanoseconds and verified instructions; `control-plane`: what the agent costs;
-//! `traffic`: real traffic beside no proxy and beside kube-proxy's rules.
+//! `traffic`: real traffic beside no proxy and beside kube-proxy's rules; `guest`: instructions of a packet, counted.
 
+mod guest;
 mod traffic;
 
 use std::path::{Path, absolute};
@@ -28,12 +29,15 @@ pub(crate) struct Options {
 enum What {
     /// Measure real traffic in network namespaces: bpvs, no proxy at all, and the rules of kube-proxy (as root)
     Traffic(traffic::Options),
+    /// Count the instructions of a packet in virtual machines: bpvs, plain routing, IPVS, the rules of kube-proxy
+    Guest(guest::Options),
 }
 
 /// The task.
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.what {
         Some(What::Traffic(options)) => return traffic::run(options),
+        Some(What::Guest(options)) => return guest::run(options),
         None => {}
     }
     let mut arguments = Vec::new();

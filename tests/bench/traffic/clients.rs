@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::figures::{Figure, percentile};
+use super::figures::{Figure, percentile, rate};
 use super::network::{Direction, Network, SERVERS};
 use super::servers::{KEPT, MESSAGE, PIECE, SHORT, STREAM, read_answer};
 use crate::machine;
@@ -49,6 +49,7 @@ pub(crate) fn measure(
     let targets = network.targets(direction);
     network.client(direction).enter(|| {
         machine::stay_on_one_cpu()?;
+        machine::go_first()?;
         match measure {
             Measure::Short => short(&targets, length),
             Measure::Kept => kept(targets[0], length),
@@ -120,8 +121,8 @@ fn exchange(stream: &mut TcpStream, request: &[u8; MESSAGE]) -> Result<Answer> {
     Ok(read_answer(&answer))
 }
 
-/// Does something again and again: first to warm up, then for `length`. Returns how long each took, and all together.
-fn again(length: Duration, mut work: impl FnMut() -> Result<()>) -> Result<(Vec<u64>, Duration)> {
+/// Does something again and again: first to warm up, then for `length`. Returns how long each took, in nanoseconds.
+fn again(length: Duration, mut work: impl FnMut() -> Result<()>) -> Result<Vec<u64>> {
     let warm = Instant::now() + length.mul_f64(WARM_UP);
     while Instant::now() < warm {
         work()?;
@@ -135,12 +136,12 @@ fn again(length: Duration, mut work: impl FnMut() -> Result<()>) -> Result<(Vec<
         each.push((now - before).as_nanos() as u64);
         before = now;
     }
-    Ok((each, before - begin))
+    Ok(each)
 }
 
 fn short(targets: &[SocketAddr], length: Duration) -> Result<Vec<(Figure, f64)>> {
     let mut next = targets.iter().cycle();
-    let (mut each, took) = again(length, || {
+    let mut each = again(length, || {
         let mut stream = open(*next.next().context("no target")?)?;
         exchange(&mut stream, &[SHORT; MESSAGE])?;
         // The server closes first, so that the client's port is free at once.
@@ -148,7 +149,7 @@ fn short(targets: &[SocketAddr], length: Duration) -> Result<Vec<(Figure, f64)>>
         ensure!(more == 0, "the server said more than its answer");
         Ok(())
     })?;
-    let rate = each.len() as f64 / took.as_secs_f64();
+    let rate = rate(&each)?;
     each.sort_unstable();
     let at = |percent| percentile(&each, percent).map(|ns| ns / 1e3);
     let [middle, late] = [at(50.0)?, at(99.0)?];
@@ -158,34 +159,33 @@ fn short(targets: &[SocketAddr], length: Duration) -> Result<Vec<(Figure, f64)>>
 fn kept(to: SocketAddr, length: Duration) -> Result<Vec<(Figure, f64)>> {
     let mut stream = open(to)?;
     stream.set_nodelay(true)?;
-    let (each, took) = again(length, || exchange(&mut stream, &[KEPT; MESSAGE]).map(drop))?;
-    Ok(vec![(Figure::Requests, each.len() as f64 / took.as_secs_f64())])
+    let each = again(length, || exchange(&mut stream, &[KEPT; MESSAGE]).map(drop))?;
+    Ok(vec![(Figure::Requests, rate(&each)?)])
 }
 
 fn stream(to: SocketAddr, length: Duration) -> Result<Vec<(Figure, f64)>> {
     let mut stream = open(to)?;
     stream.set_write_timeout(Some(DEADLINE))?;
     let piece = vec![STREAM; PIECE];
-    let begin = Instant::now();
     let mut sent = 0;
-    while begin.elapsed() < length {
+    let each = again(length, || {
         stream.write_all(&piece).with_context(|| format!("after {sent} bytes"))?;
         sent += PIECE as u64;
-    }
+        Ok(())
+    })?;
     stream.shutdown(Shutdown::Write)?;
     let mut answer = [0; 8];
     stream.read_exact(&mut answer).with_context(|| format!("waiting for the count of {sent} bytes"))?;
-    let took = begin.elapsed();
     let arrived = u64::from_be_bytes(answer);
     ensure!(arrived == sent, "{arrived} of {sent} bytes arrived");
-    // Gigabits.
-    Ok(vec![(Figure::Stream, sent as f64 * 8.0 / 1e9 / took.as_secs_f64())])
+    // Gigabits. What is still under way at the end of a part is what was under way at its beginning.
+    Ok(vec![(Figure::Stream, rate(&each)? * PIECE as f64 * 8.0 / 1e9)])
 }
 
 fn udp(to: SocketAddr, length: Duration) -> Result<Vec<(Figure, f64)>> {
     let socket = udp_socket(to)?;
     let mut answer = [0; MESSAGE];
-    let (each, took) = again(length, || {
+    let each = again(length, || {
         for _ in 0..WINDOW {
             socket.send(&[0; MESSAGE]).context("sending")?;
         }
@@ -197,6 +197,5 @@ fn udp(to: SocketAddr, length: Duration) -> Result<Vec<(Figure, f64)>> {
         Ok(())
     })?;
     // Of both directions.
-    let datagrams = each.len() * WINDOW * 2;
-    Ok(vec![(Figure::Datagrams, datagrams as f64 / took.as_secs_f64())])
+    Ok(vec![(Figure::Datagrams, rate(&each)? * WINDOW as f64 * 2.0)])
 }

@@ -112,6 +112,28 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// Nanoseconds of a part of a measurement.
+const PART: u64 = 5_000_000;
+
+/// How often something was done a second, of how long it took each time: the median of all parts of 5 ms. What other work
+/// takes of a CPU comes in slices that spoil some parts; the mean would have all of it.
+pub(crate) fn rate(each: &[u64]) -> Result<f64> {
+    let mut parts = Vec::new();
+    let (mut count, mut took) = (0_u64, 0);
+    for one in each {
+        count += 1;
+        took += one;
+        if took >= PART {
+            parts.push(count as f64 * 1e9 / took as f64);
+            (count, took) = (0, 0);
+        }
+    }
+    if parts.is_empty() && took > 0 {
+        parts.push(count as f64 * 1e9 / took as f64);
+    }
+    median(&parts).context("nothing was measured: --seconds is too short")
+}
+
 /// The smallest value that so many percent of all do not exceed.
 pub(crate) fn percentile(sorted: &[u64], percent: f64) -> Result<f64> {
     let place = (sorted.len() as f64 * percent / 100.0).ceil() as usize;
@@ -139,6 +161,17 @@ mod tests {
         }
         assert_eq!(percentile(&[7], 99.0).unwrap(), 7.0);
         assert!(percentile(&[], 50.0).unwrap_err().to_string().contains("--seconds"));
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_middle_part() {
+        // A microsecond each, for 50 ms; twice another process had the CPU for 20 ms.
+        let mut each = vec![1_000; 50_000];
+        each[10_000] = 20_000_000;
+        each[40_000] = 20_000_000;
+        assert_eq!(rate(&each).unwrap(), 1e6);
+        assert_eq!(rate(&[2_000, 2_000]).unwrap(), 5e5);
+        assert!(rate(&[]).unwrap_err().to_string().contains("--seconds"));
     }
 
     #[test]

@@ -10,6 +10,9 @@ use bpvs_tests::topology::Topology;
 use super::rows::Row;
 use super::servers::Servers;
 
+/// What every kernel has and does not wait on purpose: BBR, some machines' default, sends at a pace, whatever the way costs.
+const CONGESTION: (&str, &str) = ("ipv4/tcp_congestion_control", "reno");
+
 /// Server pods behind the Service that is asked.
 pub(crate) const SERVERS: u16 = 4;
 /// Port of the servers, TCP and UDP.
@@ -70,6 +73,9 @@ impl Network {
     pub(crate) fn new(row: Row) -> Result<Self> {
         // Devices complete checksums and cut segments, as they do in a cluster.
         let topology = Topology::builder().servers(SERVERS).checksum_offload(true).build()?;
+        for host in topology.ends().chain([&topology.node]) {
+            host.namespace.sysctls(&[CONGESTION])?;
+        }
         let servers = Servers::start(&topology)?;
         Ok(Self { row, topology, _servers: servers })
     }

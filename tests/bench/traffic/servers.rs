@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use bpvs_tests::topology::{Host, Topology};
-use nix::sys::socket::{Shutdown, shutdown};
+use nix::sys::socket::{Shutdown, SockaddrIn, recvfrom, shutdown};
 
 use super::network::TARGET;
 use crate::machine;
@@ -76,7 +76,7 @@ impl Drop for Servers {
 }
 
 fn serve_tcp(listener: &TcpListener, id: u16, ending: &AtomicBool) {
-    machine::stay_on_one_cpu().expect("a thread can be bound to a CPU");
+    machine::stay_on_one_cpu().and_then(|()| machine::go_first()).expect("a thread of root can be bound to a CPU");
     let mut buffer = vec![0; PIECE];
     while !ending.load(Ordering::Relaxed) {
         if let Ok((stream, peer)) = listener.accept() {
@@ -111,10 +111,12 @@ fn serve(mut stream: TcpStream, answer: &[u8; MESSAGE], buffer: &mut [u8]) -> io
 }
 
 fn serve_udp(socket: &UdpSocket, id: u16, ending: &AtomicBool) {
-    machine::stay_on_one_cpu().expect("a thread can be bound to a CPU");
+    machine::stay_on_one_cpu().and_then(|()| machine::go_first()).expect("a thread of root can be bound to a CPU");
     let mut buffer = [0; MESSAGE];
     while !ending.load(Ordering::Relaxed) {
-        if let Ok((_, peer)) = socket.recv_from(&mut buffer) {
+        // Not std's: that panics at what a socket that was shut down returns, nothing from nobody.
+        if let Ok((_, Some(peer))) = recvfrom::<SockaddrIn>(socket.as_raw_fd(), &mut buffer) {
+            let peer = SocketAddr::from((peer.ip(), peer.port()));
             let _gone = socket.send_to(&answer(id, peer), peer);
         }
     }

@@ -40,6 +40,18 @@ pub(crate) fn programs(built: &[(&str, &Path)], called: &[&str], folder: &Path) 
     Ok(Programs(files))
 }
 
+impl Programs {
+    /// Adds the files of a folder, at the same place: what a program loads when it runs.
+    pub(crate) fn add_folder(&mut self, folder: &Path) -> Result<()> {
+        let cannot_list = || format!("cannot list {}", folder.display());
+        for entry in fs::read_dir(folder).with_context(cannot_list)? {
+            let file = entry.with_context(cannot_list)?.path();
+            self.0.push((file.to_string_lossy().into_owned(), read(&file)?));
+        }
+        Ok(())
+    }
+}
+
 fn add_program(files: &mut Vec<(String, Vec<u8>)>, program: &Path, place: &str) -> Result<()> {
     files.push((place.to_owned(), read(program)?));
     for library in libraries(program)? {
