@@ -73,7 +73,7 @@ fn find(wanted: &Wanted, kinds: u32, place: &mut Service) -> u32 {
     if !looks_for(LOOKUP_CLUSTER_ADDRESSES) || !is_in(NETWORK_CLUSTER_ADDRESSES, &wanted.address) {
         return 0;
     }
-    *place = Service::NONE;
+    *place = Service::default();
     1
 }
 

@@ -194,27 +194,6 @@ impl AffinityTimeout {
     }
 }
 
-impl Service {
-    /// One without servers, that is nobody's.
-    pub const NONE: Self = Self {
-        id: 0,
-        version: 0,
-        scheduler: 0,
-        flags: 0,
-        set_base: 0,
-        set_length: 0,
-        table_base: 0,
-        table_length: 0,
-        max_weight: 0,
-        weight_step: 0,
-        started: 0,
-        persistence_prefix: 0,
-        access: 0,
-        persistence_timeout: 0,
-        affinity_group: [0; 2],
-    };
-}
-
 /// [`Service::flags`]: hash the source port too (`sh-port`, `mh-port`).
 pub const SERVICE_HASH_PORT: u8 = 1 << 0;
 /// [`Service::flags`]: take another server when the hashed one is unusable (`sh-fallback`,
