@@ -6,10 +6,7 @@ use aya_ebpf::{
     bindings::{BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS, bpf_fib_lookup},
     helpers::generated,
 };
-use lb_common::{
-    nat::Rewrite,
-    packet::Packet,
-};
+use lb_common::{nat::Rewrite, packet::Packet};
 
 use super::frame::Frame;
 use crate::{

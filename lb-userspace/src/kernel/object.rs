@@ -300,7 +300,7 @@ mod tests {
         let object = aya_obj::Object::parse(OBJECT).unwrap();
         let classifiers = Direction::ALL.into_iter().flat_map(Direction::programs).chain([SWEEP]);
         for name in classifiers.chain(SOCKET_PROGRAMS) {
-            assert!(object.programs.contains_key(*name), "{name}");
+            assert!(object.programs.contains_key(name), "{name}");
         }
     }
 }
