@@ -25,8 +25,8 @@ use crate::setup::{self, Need};
 use crate::{build_ebpf, workspace};
 use outcome::Outcome;
 
-/// Network pairs, and filters where there is no TCX.
-const MODULES: [&str; 3] = ["veth", "sch_ingress", "cls_bpf"];
+/// Network pairs, filters where there is no TCX, and the end of UDP sockets.
+const MODULES: [&str; 4] = ["veth", "sch_ingress", "cls_bpf", "udp_diag"];
 
 /// What can be chosen.
 #[derive(clap::Args)]
