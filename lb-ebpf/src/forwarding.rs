@@ -4,7 +4,7 @@
 use core::{mem, ptr};
 
 use aya_ebpf::{
-    bindings::{BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS, bpf_fib_lookup},
+    bindings::{BPF_FIB_LKUP_RET_NO_NEIGH, bpf_fib_lookup},
     helpers::{bpf_redirect_neigh, bpf_redirect_peer, generated},
 };
 use lb_common::{
@@ -19,9 +19,9 @@ use crate::{
     frame::Frame,
     ingress,
     maps::{DIRECT, Scratch},
-    route::question,
+    route::{outcome, question},
     settings::scratch,
-    shortcut::{self, Hop, LEAVES, STACK_FIRST, STAYS, Shortcut, decrement_hops},
+    shortcut::{self, Hop, LEAVES, STAYS, Shortcut, decrement_hops},
     translate::parse,
     verdict::{DROPPED, NEXT},
 };
@@ -39,7 +39,7 @@ pub fn run(frame: Frame) -> i32 {
             verdict => return verdict,
         }
     }
-    ingress::run(frame)
+    ingress::parsed(frame)
 }
 
 impl Shortcut for Frame {
@@ -68,21 +68,15 @@ fn find(frame: Frame, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
     let answer = unsafe {
         generated::bpf_fib_lookup(frame.skb().cast(), &raw mut asked, mem::size_of::<bpf_fib_lookup>() as i32, 0)
     };
-    match answer as u32 {
-        // The neighbour is found by whoever sends.
-        BPF_FIB_LKUP_RET_SUCCESS | BPF_FIB_LKUP_RET_NO_NEIGH => {}
-        BPF_FIB_LKUP_RET_FRAG_NEEDED => return STACK_FIRST,
-        // Local, or not forwarded by this node.
-        4..=6 => return STAYS,
-        _ => return STACK_FIRST,
+    let has_neighbour = answer as u32 != BPF_FIB_LKUP_RET_NO_NEIGH;
+    // One that is not known is found by whoever sends.
+    if has_neighbour && outcome(answer) != LEAVES {
+        return outcome(answer);
     }
     // SAFETY: a value is one word, which is copied at once.
     let Some(how) = unsafe { DIRECT.get(&asked.ifindex) }.copied() else { return STAYS };
-    hop.interface = asked.ifindex;
     // At once at the other end only with its hardware address: it may be a bridge's port.
-    hop.how = if answer == 0 { how } else { DIRECT_NEIGHBOUR };
-    hop.link[..6].copy_from_slice(&asked.dmac);
-    hop.link[6..].copy_from_slice(&asked.smac);
+    hop.fill(&asked, if has_neighbour { how } else { DIRECT_NEIGHBOUR });
     LEAVES
 }
 

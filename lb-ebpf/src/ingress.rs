@@ -24,10 +24,14 @@ use crate::{
 /// The program.
 #[inline(always)]
 pub fn run(frame: Frame) -> i32 {
+    let Some(Scratch { packet, .. }) = scratch() else { return NEXT };
+    if parse(frame, packet) { parsed(frame) } else { NEXT }
+}
+
+/// The program, once the packet in the scratch space is parsed.
+#[inline(always)]
+pub fn parsed(frame: Frame) -> i32 {
     let Some(Scratch { packet, quoted, .. }) = scratch() else { return NEXT };
-    if !parse(frame, packet) {
-        return NEXT;
-    }
     if matches!(packet.kind, Kind::IcmpError) {
         return icmp_error(frame, packet, quoted);
     }

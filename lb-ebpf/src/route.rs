@@ -2,11 +2,16 @@
 
 use core::mem::MaybeUninit;
 
-use aya_ebpf::bindings::bpf_fib_lookup;
+use aya_ebpf::bindings::{
+    BPF_FIB_LKUP_RET_FWD_DISABLED, BPF_FIB_LKUP_RET_NOT_FWDED, BPF_FIB_LKUP_RET_SUCCESS, BPF_FIB_LKUP_RET_UNSUPP_LWT,
+    bpf_fib_lookup,
+};
 use lb_common::{
     nat::Rewrite,
     packet::{Family, Packet},
 };
+
+use crate::shortcut::{Hop, LEAVES, STACK_FIRST, STAYS};
 
 /// `AF_INET`.
 const INTERNET: u8 = 2;
@@ -37,4 +42,26 @@ pub fn question(packet: &Packet, to: &Rewrite, interface: u32, length: u32) -> b
     asked.__bindgen_anon_1.tot_len = length as u16;
     asked.ifindex = interface;
     asked
+}
+
+/// What the kernel's answer means for the packet: [`LEAVES`] if the question holds the next hop now.
+#[inline(always)]
+pub fn outcome(answer: i64) -> u32 {
+    match answer as u32 {
+        BPF_FIB_LKUP_RET_SUCCESS => LEAVES,
+        // Local, or not forwarded by this node.
+        BPF_FIB_LKUP_RET_NOT_FWDED | BPF_FIB_LKUP_RET_FWD_DISABLED | BPF_FIB_LKUP_RET_UNSUPP_LWT => STAYS,
+        _ => STACK_FIRST,
+    }
+}
+
+impl Hop {
+    /// Takes the next hop from a question that was answered.
+    #[inline(always)]
+    pub fn fill(&mut self, answered: &bpf_fib_lookup, how: u32) {
+        self.interface = answered.ifindex;
+        self.how = how;
+        self.link[..6].copy_from_slice(&answered.dmac);
+        self.link[6..].copy_from_slice(&answered.smac);
+    }
 }

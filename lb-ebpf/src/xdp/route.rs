@@ -2,16 +2,13 @@
 
 use core::mem;
 
-use aya_ebpf::{
-    bindings::{BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS, bpf_fib_lookup},
-    helpers::generated,
-};
+use aya_ebpf::{bindings::bpf_fib_lookup, helpers::generated};
 use lb_common::{nat::Rewrite, packet::Packet};
 
 use super::frame::Frame;
 use crate::{
     maps::UPLINKS,
-    route::question,
+    route::{outcome, question},
     shortcut::{Hop, LEAVES, STACK_FIRST, STAYS},
 };
 
@@ -24,20 +21,13 @@ pub fn find(frame: Frame, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
     let answer = unsafe {
         generated::bpf_fib_lookup(frame.context().cast(), &raw mut asked, mem::size_of::<bpf_fib_lookup>() as i32, 0)
     };
-    match answer as u32 {
-        BPF_FIB_LKUP_RET_SUCCESS => {}
-        BPF_FIB_LKUP_RET_NO_NEIGH | BPF_FIB_LKUP_RET_FRAG_NEEDED => return STACK_FIRST,
-        // Local, or not forwarded by this node.
-        4..=6 => return STAYS,
-        _ => return STACK_FIRST,
+    if outcome(answer) != LEAVES {
+        return outcome(answer);
     }
     if routed_as(asked.ifindex).is_none() {
         return STAYS;
     }
-    hop.interface = asked.ifindex;
-    hop.how = u32::from(asked.ifindex == came_by);
-    hop.link[..6].copy_from_slice(&asked.dmac);
-    hop.link[6..].copy_from_slice(&asked.smac);
+    hop.fill(&asked, u32::from(asked.ifindex == came_by));
     LEAVES
 }
 

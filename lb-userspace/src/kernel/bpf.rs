@@ -115,20 +115,27 @@ fn call<A: Pod>(command: libc::c_int, attributes: &mut A) -> io::Result<libc::c_
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// Attributes of `BPF_OBJ_GET` and `BPF_OBJ_PIN`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct PinAttributes {
+    path: u64,
+    fd: u32,
+    flags: u32,
+}
+
+/// [`call`] of a command that answers with a new descriptor.
+fn open<A: Pod>(command: libc::c_int, attributes: &mut A) -> io::Result<OwnedFd> {
+    let fd = call(command, attributes)? as RawFd;
+    // SAFETY: the kernel just returned this descriptor to us, and nothing else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Opens a pinned object of any kind.
 pub fn open_pin(path: &Path) -> io::Result<(OwnedFd, Kind)> {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
-    struct Attributes {
-        path: u64,
-        fd: u32,
-        flags: u32,
-    }
     let name = CString::new(path.as_os_str().as_bytes())?;
-    let mut attributes = Attributes { path: name.as_ptr() as u64, fd: 0, flags: 0 };
-    let fd = call(OBJ_GET, &mut attributes)? as RawFd;
-    // SAFETY: the kernel just returned this descriptor to us, and nothing else knows it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut attributes = PinAttributes { path: name.as_ptr() as u64, fd: 0, flags: 0 };
+    let fd = open(OBJ_GET, &mut attributes)?;
     let kind = kind_of(fd.as_fd())?;
     Ok((fd, kind))
 }
@@ -185,9 +192,7 @@ pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode) -> io:
     /// `BPF_XDP`.
     const ATTACH_TYPE: u32 = 37;
     let mut attributes = [program.as_raw_fd() as u32, interface, ATTACH_TYPE, mode as u32, 0, 0, 0, 0];
-    let fd = call(LINK_CREATE, &mut attributes)? as RawFd;
-    // SAFETY: the kernel just returned this descriptor to us, and nothing else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    open(LINK_CREATE, &mut attributes)
 }
 
 /// Where an XDP program runs.
@@ -202,15 +207,8 @@ pub enum XdpMode {
 
 /// Pins a link.
 pub fn pin(link: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
-    struct Attributes {
-        path: u64,
-        fd: u32,
-        flags: u32,
-    }
     let name = CString::new(path.as_os_str().as_bytes())?;
-    let mut attributes = Attributes { path: name.as_ptr() as u64, fd: link.as_raw_fd() as u32, flags: 0 };
+    let mut attributes = PinAttributes { path: name.as_ptr() as u64, fd: link.as_raw_fd() as u32, flags: 0 };
     call(OBJ_PIN, &mut attributes).map(drop)
 }
 

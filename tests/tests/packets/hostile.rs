@@ -35,16 +35,7 @@ fn good_frames(world: &World) -> Vec<Vec<u8>> {
     let (hairpin, node, myself) = (world.vip(HAIRPIN), world.node(CLIENT_PORT), world.client(SERVER_PORT));
     let pairs = [(client, vip), (server, client), (client, hairpin), (myself, node)];
     let mut frames = Vec::new();
-    let insides = [
-        Inside::Syn,
-        Inside::Segment(flags::ACK),
-        Inside::Segment(flags::FIN | flags::ACK),
-        Inside::Segment(flags::RST),
-        Inside::Udp,
-        Inside::Init,
-        Inside::Data,
-    ];
-    for inside in insides {
+    for inside in Inside::OF_A_CONNECTION {
         frames.extend(pairs.map(|(from, to)| Around::Plain.frame(from, to, inside)));
     }
     if !world.v6 {

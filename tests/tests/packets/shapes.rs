@@ -25,6 +25,17 @@ impl Inside {
     /// One that opens a connection, for each protocol.
     pub(crate) const OPENING: [Self; 3] = [Self::Syn, Self::Udp, Self::Init];
 
+    /// One of each step in a connection's life.
+    pub(crate) const OF_A_CONNECTION: [Self; 7] = [
+        Self::Syn,
+        Self::Segment(flags::ACK),
+        Self::Segment(flags::FIN | flags::ACK),
+        Self::Segment(flags::RST),
+        Self::Udp,
+        Self::Init,
+        Self::Data,
+    ];
+
     /// A later packet of the same connection.
     pub(crate) fn following(self) -> Self {
         match self {

@@ -219,15 +219,7 @@ fn any_bytes_leave_as_from_tc_or_go_up_as_they_came() {
         let world = &node.world;
         let (client, server, mut numbers) = (world.client(4000), world.server(SERVER_PORT), Numbers::new(11));
         let mut frames = Vec::new();
-        for inside in [
-            Inside::Syn,
-            Inside::Segment(flags::ACK),
-            Inside::Segment(flags::FIN | flags::ACK),
-            Inside::Segment(flags::RST),
-            Inside::Udp,
-            Inside::Init,
-            Inside::Data,
-        ] {
+        for inside in Inside::OF_A_CONNECTION {
             for to in [world.vip(CHANGED), world.vip(PAIR), world.vip(EMPTY), world.node(NODE_PORT)] {
                 frames.push(Around::Plain.frame(client, to, inside));
             }
