@@ -170,6 +170,11 @@ impl ConnectionState {
     pub const STACK: u32 = 1 << 18;
     /// Packets with this key go by the stack: tc found that they do not go straight to an interface.
     pub const NOT_DIRECT: u32 = 1 << 19;
+    /// Requests go to the server as they are ([`DESTINATION_ROUTE`](super::DESTINATION_ROUTE)). There is no reply entry.
+    pub const ROUTE: u32 = 1 << 20;
+    /// Requests go to the server inside of another packet ([`DESTINATION_TUNNEL`](super::DESTINATION_TUNNEL)). There is no
+    /// reply entry.
+    pub const TUNNEL: u32 = 1 << 21;
 
     /// The protocol's state number (`tcp::State`, `sctp::State`; 0 for UDP).
     #[inline(always)]

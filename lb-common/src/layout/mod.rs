@@ -26,7 +26,7 @@ pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SOCKET_LOST, SocketConne
 pub use sweep::{Recount, SweepResult};
 
 /// Version of all layouts of this module together. Kept in the `settings` map; an agent refuses maps of another version.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Highest number of destinations in one service. A load-time setting may lower it, never raise it: positions are
 /// held in 16 bits ([`SchedulerWord`](crate::scheduler::word::SchedulerWord)).
@@ -240,7 +240,7 @@ pub struct Destination {
     pub address: Address,
     /// Port of the real server, network order.
     pub port: Port,
-    /// [`DESTINATION_AVAILABLE`].
+    /// [`DESTINATION_AVAILABLE`] and its kind.
     pub flags: u16,
     /// Service id that this destination belongs to; 0 when the slot is free.
     pub service: u32,
@@ -272,6 +272,13 @@ pub const DESTINATION_AVAILABLE: u16 = 1 << 0;
 /// [`Destination::flags`]: its service is by mark, of a network or of every port, so that what its connections' clients
 /// asked for is not the service's name. No program reads it; a restarted agent does.
 pub const DESTINATION_WIDE: u16 = 1 << 1;
+/// [`Destination::flags`]: direct routing (`ipvsadm -g`, IPVS's `IP_VS_CONN_F_DROUTE`): the packet goes to it as it is, by its
+/// hardware address; it has the virtual address itself, and answers the client past the director. Without this and
+/// [`DESTINATION_TUNNEL`]: NAT (`-m`).
+pub const DESTINATION_ROUTE: u16 = 1 << 2;
+/// [`Destination::flags`]: tunnelling (`ipvsadm -i`, `IP_VS_CONN_F_TUNNEL`): the packet goes to it inside of another one (RFC
+/// 2003, RFC 2473), which the node of the server unwraps; it answers the client past the director.
+pub const DESTINATION_TUNNEL: u16 = 1 << 3;
 
 /// Value of `destination_load`: what the least-connection schedulers read. Changed by atomic adds only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
