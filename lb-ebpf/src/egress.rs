@@ -25,6 +25,9 @@ use crate::{
 /// The program.
 #[inline(always)]
 pub fn run(frame: Frame) -> i32 {
+    if frame.is_finished() {
+        return NEXT;
+    }
     let Some(Scratch { packet, quoted, .. }) = scratch() else { return NEXT };
     if !parse(frame, packet) {
         return NEXT;

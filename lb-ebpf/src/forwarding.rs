@@ -29,6 +29,7 @@ use crate::{
 /// The program: the short way first, else as ever.
 #[inline(always)]
 pub fn run(frame: Frame) -> i32 {
+    frame.begin();
     let Some(Scratch { packet, .. }) = scratch() else { return NEXT };
     if !parse(frame, packet) {
         return NEXT;
@@ -105,6 +106,7 @@ fn send(frame: Frame, packet: &Packet, to: &Rewrite, hop: &Hop) -> i32 {
         count::drop(Drop::RewriteFailed);
         return DROPPED;
     }
+    frame.finish();
     // SAFETY: the helpers take plain numbers; without parameters the next hop is looked up.
     let verdict = unsafe {
         if hop.how == DIRECT_PEER {

@@ -15,6 +15,9 @@ use lb_common::{
 
 use crate::direct;
 
+/// What [`Frame::finish`] writes.
+const FINISHED: u32 = 0x6276;
+
 /// The packet of a tc program.
 #[derive(Clone, Copy)]
 pub struct Frame(*mut __sk_buff);
@@ -51,6 +54,31 @@ impl Frame {
     pub fn segment(self) -> u32 {
         // SAFETY: the context is valid during the program.
         unsafe { (*self.0).gso_size }
+    }
+
+    /// Tells egress that nothing is left to do: most requests need the one translation. In `tc_index`, which goes with the
+    /// packet through the stack, also into its fragments, and means nothing to anybody else: the last queue that asked for it
+    /// left Linux in 6.3. A classifier that ends with TC_ACT_OK writes over it; egress then looks for itself.
+    #[inline(always)]
+    pub fn finish(self) {
+        // SAFETY: the context is valid during the program.
+        unsafe { (*self.0).tc_index = FINISHED }
+    }
+
+    /// Forgets what another network namespace wrote: a pod can write what it likes.
+    #[inline(always)]
+    pub fn begin(self) {
+        if self.is_finished() {
+            // SAFETY: the context is valid during the program.
+            unsafe { (*self.0).tc_index = 0 }
+        }
+    }
+
+    /// True if ingress found that nothing is left to do for egress.
+    #[inline(always)]
+    pub fn is_finished(self) -> bool {
+        // SAFETY: the context is valid during the program.
+        unsafe { (*self.0).tc_index == FINISHED }
     }
 
     /// Index of the interface that the packet arrived on or leaves by.

@@ -24,6 +24,7 @@ use crate::{
 /// The program.
 #[inline(always)]
 pub fn run(frame: Frame) -> i32 {
+    frame.begin();
     let Some(Scratch { packet, .. }) = scratch() else { return NEXT };
     if parse(frame, packet) { parsed(frame) } else { NEXT }
 }
@@ -80,14 +81,14 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
 fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i32 {
     let Some(settings) = settings() else { return NEXT };
     let rewrite = Rewrite::of(entry.value());
-    let hairpin = entry.state().has(ConnectionState::HAIRPIN);
+    let state = entry.state();
     entry.touch(now());
     // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
     if !matches!(packet.kind, Kind::LaterFragment) {
         entry.advance(&packet.key, protocol, packet, Direction::In, &settings.timeouts);
     }
     count::request(entry.value().server, packet.length);
-    forward(frame, packet, &rewrite, hairpin)
+    forward(frame, packet, &rewrite, state)
 }
 
 /// A packet whose connection another CPU opened while this one was about to: two datagrams of one socket, for example.
@@ -121,7 +122,7 @@ fn unknown(frame: Frame, packet: &Packet, ends: u32) -> i32 {
 #[inline(always)]
 fn opened(frame: Frame, packet: &Packet) -> i32 {
     let Some(Scratch { opened, .. }) = scratch() else { return NEXT };
-    forward(frame, packet, &opened.rewrite, opened.hairpin)
+    forward(frame, packet, &opened.rewrite, ConnectionState(opened.entry.state))
 }
 
 /// Refuses a packet for which there is no server.
@@ -141,11 +142,14 @@ fn answer_stray(frame: Frame, packet: &Packet) -> i32 {
     }
 }
 
-/// Writes the translation and lets the packet go on.
+/// Writes the translation and lets the packet go on; egress has a part in it if the connection is masqueraded.
 #[inline(always)]
-fn forward(frame: Frame, packet: &Packet, rewrite: &Rewrite, hairpin: bool) -> i32 {
+fn forward(frame: Frame, packet: &Packet, rewrite: &Rewrite, state: ConnectionState) -> i32 {
+    if !state.has(ConnectionState::MASQUERADED) {
+        frame.finish();
+    }
     match translate(frame, packet, rewrite) {
-        NEXT if hairpin => respond::turn_round(frame),
+        NEXT if state.has(ConnectionState::HAIRPIN) => respond::turn_round(frame),
         verdict => verdict,
     }
 }

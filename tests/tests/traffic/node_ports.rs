@@ -8,13 +8,13 @@ use bpvs_tests::topology::{Host, Topology, UPLINK};
 use bpvs_tests::traffic::{DEADLINE, Dial, UdpClient};
 use bpvs_tests::world::{CHANGE, TCP, TCP_TARGET, UDP, UDP_TARGET, World, virtual_addresses, wait_for};
 
-const TCP_PORT: u16 = 30_080;
-const UDP_PORT: u16 = 30_053;
+pub(super) const TCP_PORT: u16 = 30_080;
+pub(super) const UDP_PORT: u16 = 30_053;
 /// Longer than an answer takes, and shorter than the first repetition of a SYN twice.
 const SILENCE: Duration = Duration::from_millis(1500);
 const HERE: &str = "here";
 
-fn service(world: &World) -> ServiceManifest {
+pub(super) fn service(world: &World) -> ServiceManifest {
     let mut service = ServiceManifest::new("web", &virtual_addresses(1))
         .node_port("TCP", TCP, TCP_TARGET, TCP_PORT)
         .node_port("UDP", UDP, UDP_TARGET, UDP_PORT);
@@ -24,7 +24,7 @@ fn service(world: &World) -> ServiceManifest {
     service
 }
 
-fn agent<'a>(world: &'a World, arguments: &[&str]) -> Agent<'a> {
+pub(super) fn agent<'a>(world: &'a World, arguments: &[&str]) -> Agent<'a> {
     let mut builder = Agent::builder(&world.topology.node.namespace)
         .manifests(&world.manifests)
         .argument("--node-name")
