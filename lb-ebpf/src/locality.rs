@@ -13,13 +13,13 @@ use lb_common::{
     },
     scheduler::{
         locality::{FORGET_NS, REPLICATION_EXPIRY_NS, SetMaximum, SetMinimum, busy, may_be_busy},
-        scan::{Candidate, Rule},
+        scan::Candidate,
     },
 };
 
 use crate::{
     maps::{DESTINATIONS_MAP, LOCALITY, LOCALITY_SETS},
-    schedule::{Request, candidate, repeat, scan},
+    schedule::{Request, candidate, repeat, scan_by_locality},
 };
 
 const CHUNK: u32 = LOCALITY_CHUNK as u32;
@@ -86,7 +86,7 @@ pub fn single(service: &Service, request: &Request) -> u32 {
             remembered = server;
         }
     }
-    let scan = scan(service, Rule::WeightedLeast);
+    let scan = scan_by_locality(service);
     if remembered.destination != 0 && !busy(&remembered, scan.relaxed_exists()) {
         return remembered.destination;
     }
@@ -220,7 +220,7 @@ pub fn replicated(service: &Service, request: &Request) -> u32 {
     if server.destination != 0 && !may_be_busy(&server) {
         return server.destination;
     }
-    let scan = scan(service, Rule::WeightedLeast);
+    let scan = scan_by_locality(service);
     if server.destination != 0 && !busy(&server, scan.relaxed_exists()) {
         return server.destination;
     }
@@ -234,7 +234,7 @@ pub fn replicated(service: &Service, request: &Request) -> u32 {
 /// Chooses a server for an address that has no set, which begins with it.
 #[inline(never)]
 fn first_of_set(service: &Service, key: &LocalityKey, now: u64) -> u32 {
-    let chosen = scan(service, Rule::WeightedLeast).chosen();
+    let chosen = scan_by_locality(service).chosen();
     if chosen != 0 {
         start_set(key, chosen, now);
     }

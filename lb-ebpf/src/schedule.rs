@@ -54,12 +54,12 @@ pub fn schedule(service: &Service, request: &Request) -> u32 {
         Scheduler::SourceHash => source_hash(service, request),
         Scheduler::LocalityLeastConnection => locality::single(service, request),
         Scheduler::LocalityReplicated => locality::replicated(service, request),
-        Scheduler::LeastConnection => scan(service, Rule::Least).chosen(),
-        Scheduler::WeightedLeastConnection => scan(service, Rule::WeightedLeast).chosen(),
-        Scheduler::ShortestExpectedDelay => scan(service, Rule::ExpectedDelay).chosen(),
-        Scheduler::NeverQueue => scan(service, Rule::NeverQueue).chosen(),
-        Scheduler::Failover => scan(service, Rule::Failover).chosen(),
-        Scheduler::Overflow => scan(service, Rule::Overflow).chosen(),
+        Scheduler::LeastConnection => scan::<Least>(service),
+        Scheduler::WeightedLeastConnection => scan::<WeightedLeast>(service),
+        Scheduler::ShortestExpectedDelay => scan::<ExpectedDelay>(service),
+        Scheduler::NeverQueue => scan::<NeverQueue>(service),
+        Scheduler::Failover => scan::<Failover>(service),
+        Scheduler::Overflow => scan::<Overflow>(service),
         Scheduler::Maglev => maglev(service, request),
         Scheduler::TwoChoices => two_choices(service),
     }
@@ -274,7 +274,8 @@ struct LeastLoaded {
 /// Destinations that one call of the callback looks at: the call costs as much as looking at one.
 const STRIDE: u32 = 4;
 
-unsafe extern "C" fn scan_step(chunk: u32, state: *mut LeastLoaded) -> c_long {
+/// One for each rule: asking for the rule cost as much as comparing by it.
+unsafe extern "C" fn scan_step<R: By>(chunk: u32, state: *mut LeastLoaded) -> c_long {
     // SAFETY: as in `round_robin_step`.
     let state = unsafe { &mut *state };
     for place in 0..STRIDE {
@@ -286,14 +287,17 @@ unsafe extern "C" fn scan_step(chunk: u32, state: *mut LeastLoaded) -> c_long {
         let Some(slot) = DESTINATION_SLOTS.get(state.set_base.wrapping_add(index)) else { return 1 };
         let Some(load) = DESTINATION_LOAD.get(slot.destination) else { return 1 };
         let candidate = Candidate::with(slot.destination, slot.weight, usable(load, slot.weight), load);
-        if matches!(state.scan.step(&candidate), Flow::Stop) {
+        if R::LOCALITY {
+            state.scan.relax(&candidate);
+        }
+        if matches!(state.scan.step(R::RULE, &candidate), Flow::Stop) {
             return 1;
         }
     }
     0
 }
 
-/// What a scan of a whole set found.
+/// What lblc's and lblcr's scan of a whole set found.
 #[derive(Clone, Copy)]
 pub struct Found(u64);
 
@@ -306,24 +310,53 @@ impl Found {
         self.0 as u32
     }
 
-    /// Some destination has fewer active connections than half its weight. Not known of a scan that stopped early.
+    /// Some destination has fewer active connections than half its weight.
     #[inline(always)]
     pub fn relaxed_exists(self) -> bool {
         self.0 & Self::RELAXED != 0
     }
 }
 
-/// Shows every destination of a service to a scan.
+/// A rule as a type.
+trait By {
+    const RULE: Rule;
+    /// For lblc and lblcr, which ask for relaxed destinations too.
+    const LOCALITY: bool = false;
+}
+
+macro_rules! rules {
+    ($($name:ident),*) => {$(
+        struct $name;
+        impl By for $name {
+            const RULE: Rule = Rule::$name;
+        }
+    )*};
+}
+rules!(Least, WeightedLeast, ExpectedDelay, NeverQueue, Failover, Overflow);
+
+struct Locality;
+impl By for Locality {
+    const RULE: Rule = Rule::WeightedLeast;
+    const LOCALITY: bool = true;
+}
+
+/// Shows every destination of a service to lblc's and lblcr's scan.
 #[inline(always)]
-pub fn scan(service: &Service, rule: Rule) -> Found {
-    Found(scan_set(service, rule))
+pub fn scan_by_locality(service: &Service) -> Found {
+    Found(scan_set::<Locality>(service))
+}
+
+/// Shows every destination of a service to a scan: who is chosen.
+#[inline(always)]
+fn scan<R: By>(service: &Service) -> u32 {
+    scan_set::<R>(service) as u32
 }
 
 /// [`scan`], in a stack frame of its own.
 #[inline(never)]
-fn scan_set(service: &Service, rule: Rule) -> u64 {
-    let mut state = LeastLoaded { scan: Scan::new(rule), set_base: service.set_base, length: service.set_length };
-    repeat(service.set_length.div_ceil(STRIDE), scan_step, &mut state);
+fn scan_set<R: By>(service: &Service) -> u64 {
+    let mut state = LeastLoaded { scan: Scan::new(R::RULE), set_base: service.set_base, length: service.set_length };
+    repeat(service.set_length.div_ceil(STRIDE), scan_step::<R>, &mut state);
     let relaxed = if state.scan.relaxed_exists() { Found::RELAXED } else { 0 };
     u64::from(state.scan.chosen()) | relaxed
 }

@@ -99,54 +99,60 @@ impl Rule {
     }
 }
 
-/// A scan in progress.
+/// A scan in progress. By which rule is told with each step, by a constant where the scan must be fast: there are some
+/// instructions for each destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan {
-    rule: Rule,
-    best_destination: u32,
-    best_weight: i32,
-    best_cost: i32,
-    /// Below 0 if some destination has fewer active connections than half its weight (lblc's `is_overloaded`). Gathered
+    best_weight: i64,
+    best_cost: i64,
+    /// Below 0 if some destination that was looked at has fewer active connections than half its weight (lblc's `is_overloaded`). Gathered
     /// without a branch, which the verifier would follow both ways for every destination.
     relaxed: i64,
+    best_destination: u32,
 }
 
 impl Scan {
-    /// A scan that has seen nothing.
+    /// A scan by this rule that has seen nothing.
     #[inline(always)]
     pub const fn new(rule: Rule) -> Self {
         // Such that the first usable destination is better by the rule's own comparison.
-        let best_cost = if matches!(rule, Rule::Least) { -1 } else { 1 };
-        Self { rule, best_destination: 0, best_weight: 0, best_cost, relaxed: 0 }
+        let best_cost = if matches!(rule, Rule::Least) { u32::MAX as i64 } else { 1 };
+        Self { best_destination: 0, best_weight: 0, best_cost, relaxed: 0 }
     }
 
-    /// Shows the next destination in list order.
+    /// Looks whether a destination is relaxed. IPVS looks among all, unusable ones included.
     #[inline(always)]
-    pub const fn step(&mut self, candidate: &Candidate) -> Flow {
-        // IPVS looks for a relaxed destination among all, unusable ones included.
+    pub const fn relax(&mut self, candidate: &Candidate) {
         self.relaxed |= (candidate.active as i64) * 2 - candidate.weight as i64;
+    }
+
+    /// Shows the next destination in list order. The rule is the one that the scan began with.
+    #[inline(always)]
+    pub const fn step(&mut self, rule: Rule, candidate: &Candidate) -> Flow {
         // The weight of one that is overloaded is 0 from here on.
-        let weight = candidate.usable_weight;
+        let weight = candidate.usable_weight as i64;
         if weight <= 0 {
             return Flow::Continue;
         }
         // A server that is exactly full takes one more, as in IPVS.
-        if matches!(self.rule, Rule::Overflow) && candidate.active as i64 > weight as i64 {
+        if matches!(rule, Rule::Overflow) && candidate.active as i64 > weight {
             return Flow::Continue;
         }
-        let cost = match self.rule {
+        let cost = match rule {
             Rule::Failover | Rule::Overflow => 0,
-            Rule::Least | Rule::WeightedLeast => candidate.overhead(),
-            Rule::ExpectedDelay | Rule::NeverQueue => candidate.expected_delay(),
+            // Unsigned there alone.
+            Rule::Least => candidate.overhead() as u32 as i64,
+            Rule::WeightedLeast => candidate.overhead() as i64,
+            Rule::ExpectedDelay | Rule::NeverQueue => candidate.expected_delay() as i64,
         };
-        if matches!(self.rule, Rule::NeverQueue) && candidate.active == 0 {
+        if matches!(rule, Rule::NeverQueue) && candidate.active == 0 {
             self.take(candidate.destination, weight, cost);
             return Flow::Stop;
         }
-        let better = match self.rule {
-            Rule::Least => (cost as u32) < self.best_cost as u32,
+        let better = match rule {
+            Rule::Least => cost < self.best_cost,
             Rule::Failover | Rule::Overflow => weight > self.best_weight,
-            _ => self.best_cost as i64 * weight as i64 > cost as i64 * self.best_weight as i64,
+            _ => self.best_cost * weight > cost * self.best_weight,
         };
         if better {
             self.take(candidate.destination, weight, cost);
@@ -155,7 +161,7 @@ impl Scan {
     }
 
     #[inline(always)]
-    const fn take(&mut self, destination: u32, weight: i32, cost: i32) {
+    const fn take(&mut self, destination: u32, weight: i64, cost: i64) {
         self.best_destination = destination;
         self.best_weight = weight;
         self.best_cost = cost;
@@ -167,7 +173,7 @@ impl Scan {
         self.best_destination
     }
 
-    /// True if some destination shown has fewer active connections than half its weight.
+    /// True if some destination that was [looked at](Self::relax) has fewer active connections than half its weight.
     #[inline(always)]
     pub const fn relaxed_exists(&self) -> bool {
         self.relaxed < 0

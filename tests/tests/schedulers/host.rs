@@ -178,7 +178,9 @@ impl Host {
     fn scan(&self, rule: Rule) -> Scan {
         let mut scan = Scan::new(rule);
         for &id in &self.list {
-            if scan.step(&self.candidate(id)) == Flow::Stop {
+            let candidate = self.candidate(id);
+            scan.relax(&candidate);
+            if scan.step(rule, &candidate) == Flow::Stop {
                 break;
             }
         }
