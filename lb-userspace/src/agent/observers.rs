@@ -153,7 +153,7 @@ impl Observers {
 
     /// Listens on the `healthCheckNodePort`s of what is programmed.
     pub fn listen_for_checks(&mut self, programmer: &Programmer) {
-        let unheard = self.checks.sync(programmer.health_checks());
+        let unheard = self.checks.sync(programmer.health_checks(), programmer.health_check_addresses());
         let message = |Unheard { service: (namespace, name), why }: &Unheard| {
             format!("Service {namespace}/{name}: {why}; trying again")
         };

@@ -91,6 +91,11 @@ impl Programmer {
         &self.programming.planner.plan().health_checks
     }
 
+    /// Addresses that load balancers may ask them at.
+    pub fn health_check_addresses(&self) -> &BTreeSet<IpAddr> {
+        &self.programming.planner.plan().health_check_addresses
+    }
+
     /// What states each service of the last plan, for scrapes.
     pub fn names(&self) -> &Names {
         &self.names

@@ -1,7 +1,8 @@
-//! `healthCheckNodePort`: a listener for each Service that has one, and for each family that it has, on all addresses.
+//! `healthCheckNodePort`: a listener for each Service that has one, and for each family that it has, on the
+//! addresses that serve node ports.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +24,7 @@ type Name = (String, String);
 #[derive(Debug)]
 pub struct Checks {
     health: Health,
-    running: BTreeMap<(Name, bool), Running>,
+    running: BTreeMap<(Name, IpAddr), Running>,
 }
 
 /// A check that nobody can ask.
@@ -54,29 +55,28 @@ impl Checks {
         Self { health, running: BTreeMap::new() }
     }
 
-    /// Brings the listeners to what is wanted, and their counts: to be called when that is programmed (HC-10). What cannot
-    /// listen is said, and tried again with the next call (HC-9). Needs a runtime.
-    pub fn sync(&mut self, wanted: &BTreeMap<Name, HealthCheck>) -> Vec<Unheard> {
+    /// Brings the listeners to what is wanted, and their counts: to be called when that is programmed (HC-10). They listen on
+    /// these addresses, of which unspecified ones stand for all of their family. What cannot listen is said, and tried again
+    /// with the next call (HC-9). Needs a runtime.
+    pub fn sync(&mut self, wanted: &BTreeMap<Name, HealthCheck>, addresses: &BTreeSet<IpAddr>) -> Vec<Unheard> {
         let mut errors = Vec::new();
-        let counts = |check: &HealthCheck| [(true, check.v4), (false, check.v6)];
         // First those that go: another Service may have the port now.
-        self.running.retain(|(name, v4), running| {
-            wanted.get(name).is_some_and(|check| {
-                check.port == running.port && counts(check).iter().any(|(of, count)| of == v4 && count.is_some())
-            })
+        self.running.retain(|(name, address), running| {
+            let check = wanted.get(name).filter(|check| check.port == running.port);
+            addresses.contains(address) && check.and_then(|check| endpoints(check, *address)).is_some()
         });
         for (name, check) in wanted {
-            for (v4, endpoints) in counts(check) {
-                let Some(endpoints) = endpoints else { continue };
-                if let Some(running) = self.running.get(&(name.clone(), v4)) {
+            for &address in addresses {
+                let Some(endpoints) = endpoints(check, address) else { continue };
+                if let Some(running) = self.running.get(&(name.clone(), address)) {
                     running.endpoints.store(endpoints, Ordering::Relaxed);
                     continue;
                 }
-                match self.start(name, check.port, v4, endpoints) {
-                    Ok(running) => drop(self.running.insert((name.clone(), v4), running)),
+                let at = SocketAddr::new(address, check.port);
+                match self.start(name, at, endpoints) {
+                    Ok(running) => drop(self.running.insert((name.clone(), address), running)),
                     Err(error) => {
-                        let (port, at) = (check.port, everywhere(v4, check.port));
-                        let why = format!("spec.healthCheckNodePort {port}: cannot listen on {at}: {error}");
+                        let why = format!("spec.healthCheckNodePort {}: cannot listen on {at}: {error}", check.port);
                         errors.push(Unheard { service: name.clone(), why });
                     }
                 }
@@ -85,8 +85,8 @@ impl Checks {
         errors
     }
 
-    fn start(&self, name: &Name, port: u16, v4: bool, count: usize) -> std::io::Result<Running> {
-        let listener = listen(everywhere(v4, port), Families::Own)?;
+    fn start(&self, name: &Name, at: SocketAddr, count: usize) -> std::io::Result<Running> {
+        let listener = listen(at, Families::Own)?;
         let endpoints = Arc::new(AtomicUsize::new(count));
         let (health, name, counted) = (self.health.clone(), name.clone(), endpoints.clone());
         // Any method, any path (HC-1).
@@ -95,11 +95,11 @@ impl Checks {
             async move { answer }
         };
         let serve = answer(listener, Router::new().fallback(check), CLIENTS);
-        Ok(Running { port, endpoints, task: tokio::spawn(serve).abort_handle() })
+        Ok(Running { port: at.port(), endpoints, task: tokio::spawn(serve).abort_handle() })
     }
 }
 
-fn everywhere(v4: bool, port: u16) -> SocketAddr {
-    let any: IpAddr = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    SocketAddr::new(any, port)
+/// How many endpoints load balancers are told of that ask at this address; `None` without a check in its family.
+fn endpoints(check: &HealthCheck, at: IpAddr) -> Option<usize> {
+    if at.is_ipv4() { check.v4 } else { check.v6 }
 }

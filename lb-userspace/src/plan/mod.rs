@@ -112,6 +112,8 @@ pub struct Plan {
     pub service_networks: BTreeSet<IpNet>,
     /// Ports on which load balancers ask for the endpoints of a Service on this node, by its namespace and name.
     pub health_checks: BTreeMap<(String, String), HealthCheck>,
+    /// Addresses that they may ask at; unspecified ones stand for all of their family.
+    pub health_check_addresses: BTreeSet<IpAddr>,
     /// Conflicts and exceeded limits. What is wrong inside an object stands in [`Model::problems`].
     pub problems: Vec<Problem>,
 }

@@ -1,7 +1,7 @@
 //! On which addresses of the node its node ports are served.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
@@ -12,10 +12,7 @@ pub(super) fn addresses(node: &Node, options: &Options) -> BTreeSet<IpAddr> {
     if !options.node_ports {
         return BTreeSet::new();
     }
-    let wanted = match &options.node_port_addresses {
-        NodePortAddresses::Networks(networks) => networks.clone(),
-        NodePortAddresses::Primary => primary(node, options).into_iter().map(IpNet::from).collect(),
-    };
+    let wanted = networks(node, options);
     let candidates = options.addresses.iter().map(IpAddr::to_canonical).filter(can_serve);
     candidates
         .filter(|address| {
@@ -24,6 +21,30 @@ pub(super) fn addresses(node: &Node, options: &Options) -> BTreeSet<IpAddr> {
             own.peek().is_none() || own.any(|network| network.contains(address))
         })
         .collect()
+}
+
+/// Where load balancers may ask for a Service's health (HC-7): the [`addresses`] of a family that is restricted to networks,
+/// else the unspecified one.
+pub(super) fn health_check_addresses(node: &Node, options: &Options) -> BTreeSet<IpAddr> {
+    let (wanted, found) = (networks(node, options), addresses(node, options));
+    let all = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+    let restricted = |all: &IpAddr| wanted.iter().any(|network| network.addr().is_ipv4() == all.is_ipv4());
+    let of_family = |all: IpAddr| -> Vec<IpAddr> {
+        if options.node_ports && restricted(&all) {
+            found.iter().filter(|address| address.is_ipv4() == all.is_ipv4()).copied().collect()
+        } else {
+            vec![all]
+        }
+    };
+    all.into_iter().flat_map(of_family).collect()
+}
+
+/// The networks that they are restricted to.
+fn networks(node: &Node, options: &Options) -> Vec<IpNet> {
+    match &options.node_port_addresses {
+        NodePortAddresses::Networks(networks) => networks.clone(),
+        NodePortAddresses::Primary => primary(node, options).into_iter().map(IpNet::from).collect(),
+    }
 }
 
 /// Whether they are served at 127.0.0.0/8 too. Of networks, one must have loopback addresses or all of IPv4's.

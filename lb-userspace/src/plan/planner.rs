@@ -140,6 +140,7 @@ impl Planner {
         let same = (&self.node.name, &self.node.zone, &self.plan.pod_networks, &self.own)
             == (&node.name, &node.zone, &pod_networks, &own);
         self.plan.node_port_addresses = node_ports::addresses(node, options);
+        self.plan.health_check_addresses = node_ports::health_check_addresses(node, options);
         self.plan.loopback_node_ports = node_ports::at_loopback(options);
         self.plan.pod_networks = pod_networks;
         self.own = own;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bpvs_tests::agent::{Agent, ServiceManifest};
 use bpvs_tests::http::get;
-use bpvs_tests::topology::Topology;
+use bpvs_tests::topology::{Topology, UPLINK};
 use bpvs_tests::world::{CHANGE, TCP_TARGET, World, virtual_addresses, wait_for};
 
 const CHECK: u16 = 32_000;
@@ -75,6 +75,26 @@ fn a_services_health_check_follows_its_endpoints_on_this_node() {
         let back = || Ok(get(outside, check, "/").ok().filter(|answer| answer.status == 200));
         wait_for("200", CHANGE, back, || agent.log().text(0)).unwrap();
     }
+}
+
+/// HC-7: on the addresses that serve node ports; a family without a network is not restricted.
+#[test]
+fn a_services_health_check_is_answered_where_node_ports_are() {
+    let world = World::new(Topology::builder().servers(1).build().unwrap()).unwrap();
+    publish(&world, &service(&world, 1), "externalTrafficPolicy: Local");
+    let builder = Agent::builder(&world.topology.node.namespace).manifests(&world.manifests);
+    let arguments = ["--node-name", HERE, "--nodeport-addresses", "10.9.0.0/16"];
+    let agent = arguments.into_iter().fold(builder, |builder, argument| builder.argument(argument)).start().unwrap();
+    let node = &world.topology.node.namespace;
+    let asked = |address: &str| get(node, SocketAddr::new(address.parse().unwrap(), CHECK), "/");
+    for address in ["10.9.0.1", "::1", &world.topology.node.v6.to_string()] {
+        let answer = asked(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        assert_eq!(answer.status, 200, "{address}");
+    }
+    assert!(asked("127.0.0.1").is_err(), "no node port is served there");
+    node.ip(&[format!("addr add 10.9.0.77/24 dev {UPLINK}")]).unwrap();
+    let answered = |address: &'static str| move || Ok(asked(address).ok().map(|answer| answer.status));
+    assert_eq!(wait_for("answer", CHANGE, answered("10.9.0.77"), || agent.log().text(0)).unwrap(), 200);
 }
 
 /// HC-11: some load balancers ask at their own address. Its other ports pass by.
