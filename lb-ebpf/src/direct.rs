@@ -16,6 +16,46 @@ pub fn place<const N: usize>(start: usize, end: usize, offset: u32) -> Option<us
     if start + N > end { None } else { Some(start) }
 }
 
+/// The same of `N` words.
+#[inline(always)]
+pub fn place_of_words<const N: usize>(start: usize, end: usize, offset: u32) -> Option<usize> {
+    if offset > MAX_DIRECT {
+        return None;
+    }
+    let start = start + offset as usize;
+    if start + 4 * N > end { None } else { Some(start) }
+}
+
+/// Reads `N` words of a packet.
+///
+/// # Safety
+/// `place` must be a [`place_of_words`] of as many.
+#[inline(always)]
+pub unsafe fn read_words<const N: usize>(place: usize) -> [u32; N] {
+    let mut words = [0; N];
+    let mut index = 0;
+    while index < N {
+        // SAFETY: as in `read`.
+        words[index] = unsafe { ((place + 4 * index) as *const u32).read() };
+        index += 1;
+    }
+    words
+}
+
+/// Writes `N` words of a packet.
+///
+/// # Safety
+/// As for [`read_words`].
+#[inline(always)]
+pub unsafe fn write_words<const N: usize>(place: usize, words: &[u32; N]) {
+    let mut index = 0;
+    while index < N {
+        // SAFETY: as in `read`.
+        unsafe { ((place + 4 * index) as *mut u32).write(words[index]) };
+        index += 1;
+    }
+}
+
 /// Reads `N` bytes of a packet.
 ///
 /// # Safety

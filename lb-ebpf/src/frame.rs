@@ -110,6 +110,17 @@ impl Bytes for Frame {
     }
 
     #[inline(always)]
+    fn read_words<const N: usize>(&self, offset: u32) -> Option<[u32; N]> {
+        // SAFETY: the context is valid during the program.
+        let (start, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
+        match direct::place_of_words::<N>(start, end, offset) {
+            // SAFETY: the place is of N words.
+            Some(place) => Some(unsafe { direct::read_words(place) }),
+            None => self.load_words(offset),
+        }
+    }
+
+    #[inline(always)]
     fn read_seldom<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
         let mut bytes = MaybeUninit::<[u8; N]>::uninit();
         // SAFETY: the helper writes at most N bytes to `bytes`, and checks the packet's bounds itself.
@@ -122,6 +133,20 @@ impl Bytes for Frame {
     }
 }
 
+impl Frame {
+    #[inline(always)]
+    fn load_words<const N: usize>(self, offset: u32) -> Option<[u32; N]> {
+        let mut words = MaybeUninit::<[u32; N]>::uninit();
+        // SAFETY: the helper writes at most N words to `words`, and checks the packet's bounds itself.
+        let result = unsafe { bpf_skb_load_bytes(self.0.cast(), offset, words.as_mut_ptr().cast(), 4 * N as u32) };
+        if result != 0 {
+            return None;
+        }
+        // SAFETY: a helper that succeeds has written all of it, and every word is a `u32`.
+        Some(unsafe { words.assume_init() })
+    }
+}
+
 /// The same packet, for what is read seldom as a whole.
 pub struct Seldom(pub Frame);
 
@@ -129,6 +154,11 @@ impl Bytes for Seldom {
     #[inline(always)]
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
         self.0.read_seldom(offset)
+    }
+
+    #[inline(always)]
+    fn read_words<const N: usize>(&self, offset: u32) -> Option<[u32; N]> {
+        self.0.load_words(offset)
     }
 }
 
@@ -142,6 +172,16 @@ impl Editor for Frame {
         // SAFETY: the helper reads N bytes from `bytes`, and checks the packet's bounds itself.
         let result = unsafe { bpf_skb_store_bytes(self.0, offset, bytes.as_ptr().cast(), N as u32, flags) };
         check(result)
+    }
+
+    #[inline(always)]
+    fn store_words<const N: usize>(&mut self, offset: u32, words: [u32; N], sum: Sum) -> Result<(), Refused> {
+        let flags = match sum {
+            Sum::Kept => 0,
+            Sum::Changed => u64::from(BPF_F_RECOMPUTE_CSUM),
+        };
+        // SAFETY: the helper reads N words from `words`, and checks the packet's bounds itself.
+        check(unsafe { bpf_skb_store_bytes(self.0, offset, words.as_ptr().cast(), 4 * N as u32, flags) })
     }
 
     #[inline(always)]

@@ -30,6 +30,9 @@ pub trait Editor: Bytes {
     /// the change: a sum that the device kept beside the packet (`CHECKSUM_COMPLETE`) must stay right.
     fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N], sum: Sum) -> Result<(), Refused>;
 
+    /// [`Self::store`] of words, as native loads of their bytes.
+    fn store_words<const N: usize>(&mut self, offset: u32, words: [u32; N], sum: Sum) -> Result<(), Refused>;
+
     /// Adds a difference to the IPv4 header checksum at `offset`.
     fn fix_network(&mut self, offset: u32, difference: Difference) -> Result<(), Refused>;
 
@@ -120,7 +123,12 @@ const UDP: u8 = 17;
 #[inline(always)]
 pub fn apply<E: Editor + ?Sized>(editor: &mut E, packet: &Packet, to: &Rewrite) -> Result<(), Refused> {
     let key = &packet.key;
-    let addresses = address_difference(key, to);
+    let addresses = match packet.family {
+        Family::V4 => Difference::ZERO
+            .word(key.source.v4_word(), to.source.v4_word())
+            .word(key.destination.v4_word(), to.destination.v4_word()),
+        Family::V6 => address_difference(key, to),
+    };
     let together = ports_follow_addresses(packet);
     if together {
         write_headers(editor, packet, to, addresses)?;
@@ -164,24 +172,22 @@ fn write_headers<E: Editor + ?Sized>(
     to: &Rewrite,
     difference: Difference,
 ) -> Result<(), Refused> {
-    let ports: [u8; 4] = bytemuck::cast([to.source_port.0, to.destination_port.0]);
+    let ports: u32 = bytemuck::cast([to.source_port.0, to.destination_port.0]);
     match packet.family {
         Family::V4 => {
-            let old = u16::from_ne_bytes(editor.read::<2>(packet.network + 10).ok_or(Refused)?);
-            let mut bytes = [0; 14];
-            bytes[..2].copy_from_slice(&difference.update(old).to_ne_bytes());
-            bytes[2..6].copy_from_slice(&to.source.v4_word().to_ne_bytes());
-            bytes[6..10].copy_from_slice(&to.destination.v4_word().to_ne_bytes());
-            bytes[10..].copy_from_slice(&ports);
+            // TTL, protocol, checksum.
+            let [before] = editor.read_words::<1>(packet.network + 8).ok_or(Refused)?;
+            let [hops_and_protocol, old]: [u16; 2] = bytemuck::cast(before);
+            let word = bytemuck::cast([hops_and_protocol, difference.update(old)]);
             // The header checksum undoes the addresses; what is left is the ports.
-            editor.store(packet.network + 10, bytes, Sum::of(packet))
+            let words = [word, to.source.v4_word(), to.destination.v4_word(), ports];
+            editor.store_words(packet.network + 8, words, Sum::of(packet))
         }
         Family::V6 => {
             let [a, b, c, d] = to.source.words;
             let [e, f, g, h] = to.destination.words;
-            let addresses: [u8; 32] = bytemuck::cast([a, b, c, d, e, f, g, h]);
-            editor.store(packet.network + 8, addresses, Sum::Changed)?;
-            editor.store(packet.network + 40, ports, Sum::of(packet))
+            editor.store_words(packet.network + 8, [a, b, c, d, e, f, g, h], Sum::Changed)?;
+            editor.store_words(packet.network + 40, [ports], Sum::of(packet))
         }
     }
 }

@@ -14,6 +14,10 @@ impl Bytes for SliceEditor<'_> {
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
         (*self.frame).read(offset)
     }
+
+    fn read_words<const N: usize>(&self, offset: u32) -> Option<[u32; N]> {
+        (*self.frame).read_words(offset)
+    }
 }
 
 impl SliceEditor<'_> {
@@ -27,6 +31,13 @@ impl Editor for SliceEditor<'_> {
     fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N], _sum: Sum) -> Result<(), Refused> {
         let start = offset as usize;
         self.frame.get_mut(start..start + N).ok_or(Refused)?.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn store_words<const N: usize>(&mut self, offset: u32, words: [u32; N], _sum: Sum) -> Result<(), Refused> {
+        let start = offset as usize;
+        let place = self.frame.get_mut(start..start + 4 * N).ok_or(Refused)?;
+        place.copy_from_slice(bytemuck::cast_slice(&words));
         Ok(())
     }
 

@@ -75,29 +75,28 @@ pub fn parse_network<B: Bytes + ?Sized>(
 
 #[inline(always)]
 fn parse_v4<B: Bytes + ?Sized>(bytes: &B, embedded: bool, packet: &mut Packet) -> Result<(), Unhandled> {
-    let header = bytes.read::<20>(packet.network).ok_or(Unhandled)?;
-    let header_length = u32::from(header[0] & 0x0f) * 4;
-    if header[0] >> 4 != 4 || header_length < 20 {
+    let [first, second, third, source, destination] = bytes.read_words::<5>(packet.network).ok_or(Unhandled)?;
+    let [first, second, third] = [u32::from_be(first), u32::from_be(second), u32::from_be(third)];
+    let header_length = (first >> 24 & 0x0f) * 4;
+    if first >> 28 != 4 || header_length < 20 {
         return Err(Unhandled);
     }
-    packet.length = u32::from(u16::from_be_bytes([header[2], header[3]]));
+    packet.length = first & 0xffff;
     // A length of 0 is a segment larger than 64 KiB on its way through segmentation offload (BIG TCP).
     if packet.length != 0 && packet.length < header_length {
         return Err(Unhandled);
     }
-    let fragment = u16::from_be_bytes([header[6], header[7]]);
-    packet.kind = match (fragment & 0x1fff, fragment & 0x2000) {
+    packet.kind = match (second & 0x1fff, second & 0x2000) {
         (0, 0) => Kind::Whole,
         (0, _) => Kind::FirstFragment,
         _ => Kind::LaterFragment,
     };
-    packet.identification = u32::from(u16::from_be_bytes([header[4], header[5]]));
+    packet.identification = second >> 16;
     packet.transport = packet.network + header_length;
-    packet.hops = header[8];
-    packet.key.protocol = header[9];
-    packet.key.source = Address::from_v4_word(u32::from_ne_bytes([header[12], header[13], header[14], header[15]]));
-    packet.key.destination =
-        Address::from_v4_word(u32::from_ne_bytes([header[16], header[17], header[18], header[19]]));
+    packet.hops = (third >> 24) as u8;
+    packet.key.protocol = (third >> 16) as u8;
+    packet.key.source = Address::from_v4_word(source);
+    packet.key.destination = Address::from_v4_word(destination);
     if packet.key.protocol == PROTOCOL_ICMP && !embedded {
         return transport::parse_icmp(bytes, packet);
     }
@@ -106,22 +105,23 @@ fn parse_v4<B: Bytes + ?Sized>(bytes: &B, embedded: bool, packet: &mut Packet) -
 
 #[inline(always)]
 fn parse_v6<B: Bytes + ?Sized>(bytes: &B, embedded: bool, packet: &mut Packet) -> Result<(), Unhandled> {
-    let header = bytes.read::<40>(packet.network).ok_or(Unhandled)?;
-    if header[0] >> 4 != 6 {
+    let [first, second, a, b, c, d, e, f, g, h] = bytes.read_words::<10>(packet.network).ok_or(Unhandled)?;
+    let [first, second] = [u32::from_be(first), u32::from_be(second)];
+    if first >> 28 != 6 {
         return Err(Unhandled);
     }
-    packet.length = match u16::from_be_bytes([header[4], header[5]]) {
+    packet.length = match second >> 16 {
         // As in IPv4; RFC 2675 calls it a jumbogram.
         0 => 0,
-        payload => 40 + u32::from(payload),
+        payload => 40 + payload,
     };
     packet.kind = Kind::Whole;
     packet.identification = 0;
     packet.transport = packet.network + 40;
-    packet.hops = header[7];
-    packet.key.protocol = header[6];
-    packet.key.source = address_at(&header, 8);
-    packet.key.destination = address_at(&header, 24);
+    packet.hops = second as u8;
+    packet.key.protocol = (second >> 8) as u8;
+    packet.key.source = Address { words: [a, b, c, d] };
+    packet.key.destination = Address { words: [e, f, g, h] };
     // In the tables these mean IPv4. On the wire they mean nothing (RFC 4038 4.2), except to who would pass for IPv4.
     if packet.key.source.is_v4() || packet.key.destination.is_v4() {
         return Err(Unhandled);
@@ -172,13 +172,6 @@ const EXTENSION_ROUTING: u8 = 43;
 const EXTENSION_FRAGMENT: u8 = 44;
 const EXTENSION_AUTHENTICATION: u8 = 51;
 const EXTENSION_DESTINATION: u8 = 60;
-
-#[inline(always)]
-fn address_at(header: &[u8; 40], offset: usize) -> Address {
-    let mut octets = [0; 16];
-    octets.copy_from_slice(&header[offset..offset + 16]);
-    Address::from_v6_bytes(octets)
-}
 
 /// True for a protocol that services have.
 #[inline(always)]

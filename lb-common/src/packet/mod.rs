@@ -15,6 +15,10 @@ pub trait Bytes {
     /// The `N` bytes at `offset`, or `None` if the packet ends before.
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]>;
 
+    /// The `N` words at `offset`, as native loads of their bytes. Headers are read so: the compiler makes a load and shifts of
+    /// each byte of an array, and puts them together again where a word is wanted.
+    fn read_words<const N: usize>(&self, offset: u32) -> Option<[u32; N]>;
+
     /// [`Self::read`] of what few packets have. A source with a fast way that costs the verifier much may spare it here.
     #[inline(always)]
     fn read_seldom<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
@@ -26,6 +30,14 @@ impl Bytes for [u8] {
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
         let start = usize::try_from(offset).ok()?;
         self.get(start..start.checked_add(N)?)?.try_into().ok()
+    }
+
+    fn read_words<const N: usize>(&self, offset: u32) -> Option<[u32; N]> {
+        let start = usize::try_from(offset).ok()?;
+        let bytes = self.get(start..start.checked_add(N * 4)?)?;
+        let mut words = [0; N];
+        bytemuck::cast_slice_mut(&mut words).copy_from_slice(bytes);
+        Some(words)
     }
 }
 

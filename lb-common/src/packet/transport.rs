@@ -28,13 +28,14 @@ pub(super) fn parse<B: Bytes + ?Sized>(bytes: &B, packet: &mut Packet, embedded:
         return Err(Unhandled);
     }
     // Eight bytes are the least that any of the three has, and what an ICMP error must quote (RFC 792).
-    let start = bytes.read::<8>(packet.transport).ok_or(Unhandled)?;
+    let [ports, second] = bytes.read_words::<2>(packet.transport).ok_or(Unhandled)?;
     if !packet.reaches(packet.transport + 8) {
         return Err(Unhandled);
     }
-    packet.key.source_port = Port(u16::from_ne_bytes([start[0], start[1]]));
-    packet.key.destination_port = Port(u16::from_ne_bytes([start[2], start[3]]));
-    if packet.key.protocol == UDP && start[6] == 0 && start[7] == 0 {
+    let [source, destination]: [u16; 2] = bytemuck::cast(ports);
+    packet.key.source_port = Port(source);
+    packet.key.destination_port = Port(destination);
+    if packet.key.protocol == UDP && u32::from_be(second) & 0xffff == 0 {
         packet.unsummed = true;
     }
     if embedded {

@@ -41,6 +41,13 @@ impl Frame {
         let (start, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
         direct::place::<N>(start, end, offset)
     }
+
+    #[inline(always)]
+    fn place_of_words<const N: usize>(self, offset: u32) -> Option<usize> {
+        // SAFETY: the context is valid during the program.
+        let (start, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
+        direct::place_of_words::<N>(start, end, offset)
+    }
 }
 
 impl Bytes for Frame {
@@ -51,6 +58,22 @@ impl Bytes for Frame {
             Some(place) => Some(unsafe { direct::read(place) }),
             None => self.read_seldom(offset),
         }
+    }
+
+    #[inline(always)]
+    fn read_words<const N: usize>(&self, offset: u32) -> Option<[u32; N]> {
+        if let Some(place) = self.place_of_words::<N>(offset) {
+            // SAFETY: the place is of N words.
+            return Some(unsafe { direct::read_words(place) });
+        }
+        let mut words = MaybeUninit::<[u32; N]>::uninit();
+        // SAFETY: the helper writes at most N words to `words`, and checks the packet's bounds itself.
+        let result = unsafe { bpf_xdp_load_bytes(self.0, offset, words.as_mut_ptr().cast(), 4 * N as u32) };
+        if result != 0 {
+            return None;
+        }
+        // SAFETY: a helper that succeeds has written all of it, and every word is a `u32`.
+        Some(unsafe { words.assume_init() })
     }
 
     #[inline(always)]
@@ -72,6 +95,14 @@ impl Editor for Frame {
         let place = self.place::<N>(offset).ok_or(Refused)?;
         // SAFETY: the place is of N bytes.
         unsafe { direct::write(place, &bytes) };
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn store_words<const N: usize>(&mut self, offset: u32, words: [u32; N], _sum: Sum) -> Result<(), Refused> {
+        let place = self.place_of_words::<N>(offset).ok_or(Refused)?;
+        // SAFETY: the place is of N words.
+        unsafe { direct::write_words(place, &words) };
         Ok(())
     }
 
