@@ -17,7 +17,7 @@ use crate::{
     create, lookup,
     maps::Scratch,
     masquerade, persistence,
-    settings::{now, scratch, settings},
+    settings::{scratch, settings},
     verdict::{self, NEXT},
 };
 
@@ -35,7 +35,7 @@ pub const RACED: i32 = -5;
 /// `expire_nodest_conn` is on). A connection of a template is not over before it has timed out
 /// (`is_new_conn_expected`).
 #[inline(always)]
-pub fn must_reschedule(packet: &Packet, protocol: Protocol, entry: &Entry, state: ConnectionState) -> bool {
+pub fn must_reschedule(packet: &Packet, protocol: Protocol, entry: &Entry, state: ConnectionState, now: u64) -> bool {
     let Some(settings) = settings() else { return false };
     let expire = settings.switches & SETTING_EXPIRE_NODEST != 0;
     let opens = connection::opens(protocol, packet.signal);
@@ -51,7 +51,7 @@ pub fn must_reschedule(packet: &Packet, protocol: Protocol, entry: &Entry, state
             return true;
         }
     }
-    entry.is_expired(packet.key.protocol, now())
+    entry.is_expired(packet.key.protocol, now)
 }
 
 /// Copies the service that a packet is for to the scratch space; 0 if it is for none.

@@ -16,7 +16,7 @@ use crate::{
     frame::Frame,
     lookup,
     maps::Scratch,
-    masquerade, reply,
+    masquerade, passage, reply,
     settings::scratch,
     translate::{ErrorRewrite, parse, parse_quoted, translate_error},
     verdict::{self, NEXT},
@@ -27,6 +27,12 @@ use crate::{
 pub fn run(frame: Frame) -> i32 {
     if frame.is_finished() {
         return NEXT;
+    }
+    if let Some(passage) = passage::recall(frame) {
+        return match passage.found {
+            passage::NOTHING => foreign(&passage.packet),
+            _ => transport(frame, &mut passage.packet),
+        };
     }
     let Some(Scratch { packet, quoted, .. }) = scratch() else { return NEXT };
     if !parse(frame, packet) {

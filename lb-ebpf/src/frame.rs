@@ -15,7 +15,7 @@ use lb_common::{
 
 use crate::direct;
 
-/// What [`Frame::finish`] writes.
+/// The note of [`Frame::finish`].
 const FINISHED: u32 = 0x6276;
 
 /// The packet of a tc program.
@@ -56,29 +56,40 @@ impl Frame {
         unsafe { (*self.0).gso_size }
     }
 
-    /// Tells egress that nothing is left to do: most requests need the one translation. In `tc_index`, which goes with the
-    /// packet through the stack, also into its fragments, and means nothing to anybody else: the last queue that asked for it
-    /// left Linux in 6.3. A classifier that ends with TC_ACT_OK writes over it; egress then looks for itself.
+    /// Tells egress that nothing is left to do: most requests need the one translation.
     #[inline(always)]
     pub fn finish(self) {
-        // SAFETY: the context is valid during the program.
-        unsafe { (*self.0).tc_index = FINISHED }
+        self.write_note(FINISHED);
     }
 
     /// Forgets what another network namespace wrote: a pod can write what it likes.
     #[inline(always)]
     pub fn begin(self) {
-        if self.is_finished() {
-            // SAFETY: the context is valid during the program.
-            unsafe { (*self.0).tc_index = 0 }
+        if self.note() != 0 {
+            self.write_note(0);
         }
     }
 
     /// True if ingress found that nothing is left to do for egress.
     #[inline(always)]
     pub fn is_finished(self) -> bool {
+        self.note() == FINISHED
+    }
+
+    /// What ingress wrote for egress. In `tc_index`, which goes with the packet through the stack, also into its fragments, and
+    /// means nothing to anybody else: the last queue that asked for it left Linux in 6.3. A classifier that ends with
+    /// TC_ACT_OK writes over it; egress then looks for itself.
+    #[inline(always)]
+    pub fn note(self) -> u32 {
         // SAFETY: the context is valid during the program.
-        unsafe { (*self.0).tc_index == FINISHED }
+        unsafe { (*self.0).tc_index }
+    }
+
+    /// Writes a note of 16 bits.
+    #[inline(always)]
+    pub fn write_note(self, note: u32) {
+        // SAFETY: as above.
+        unsafe { (*self.0).tc_index = note }
     }
 
     /// Index of the interface that the packet arrived on or leaves by.

@@ -15,7 +15,7 @@ use crate::{
     count, fragments,
     frame::Frame,
     maps::Scratch,
-    masquerade, reply, respond,
+    masquerade, passage, reply, respond,
     settings::{now, scratch, settings},
     translate::{ErrorRewrite, parse, parse_quoted, translate, translate_error},
     verdict::{self, NEXT},
@@ -63,6 +63,7 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
         // Replies are translated on their way out, but a hairpin's reply would never get there: it is addressed to
         // the node.
         if !state.has(ConnectionState::HAIRPIN) {
+            passage::note(frame, packet, passage::ANSWER);
             return NEXT;
         }
         return match reply::run(frame, packet, protocol, &entry) {
@@ -70,19 +71,20 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
             other => other,
         };
     }
-    if admit::must_reschedule(packet, protocol, &entry, state) {
+    let now = now();
+    if admit::must_reschedule(packet, protocol, &entry, state, now) {
         return unknown(frame, packet, 1);
     }
-    known(frame, packet, protocol, &entry)
+    known(frame, packet, protocol, &entry, now)
 }
 
 /// A packet of a connection in the table.
 #[inline(always)]
-fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i32 {
+fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry, now: u64) -> i32 {
     let Some(settings) = settings() else { return NEXT };
     let rewrite = Rewrite::of(entry.value());
     let state = entry.state();
-    entry.touch(now());
+    entry.touch(now);
     // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
     if !matches!(packet.kind, Kind::LaterFragment) {
         entry.advance(&packet.key, protocol, packet, Direction::In, &settings.timeouts);
@@ -96,7 +98,7 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i3
 fn raced(frame: Frame, packet: &Packet) -> i32 {
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
     match Entry::find(&packet.key) {
-        Some(entry) if !entry.state().has(ConnectionState::CLOSING) => known(frame, packet, protocol, &entry),
+        Some(entry) if !entry.state().has(ConnectionState::CLOSING) => known(frame, packet, protocol, &entry, now()),
         // Not opened but ended this instant: the client's next packet opens it.
         _ => verdict::drop(Drop::TableFull),
     }
@@ -115,6 +117,7 @@ fn unknown(frame: Frame, packet: &Packet, ends: u32) -> i32 {
     if ends != 0 {
         connections::end(&packet.key);
     }
+    passage::note(frame, packet, passage::NOTHING);
     NEXT
 }
 

@@ -32,6 +32,7 @@ mod locality;
 mod lookup;
 mod maps;
 mod masquerade;
+mod passage;
 mod persistence;
 mod reply;
 mod respond;

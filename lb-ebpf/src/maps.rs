@@ -55,11 +55,27 @@ pub struct Scratch {
     pub onward: Rewrite,
     /// Where it goes then.
     pub hop: Hop,
+    /// Counts the packets in [`PASSAGES`].
+    pub passages: u32,
+}
+
+/// A packet on its way from ingress to egress.
+pub struct Passage {
+    /// The number that is in its `tc_index`.
+    pub number: u32,
+    /// What ingress found.
+    pub found: u32,
+    /// The packet as it came.
+    pub packet: Packet,
 }
 
 /// One for each CPU: tc and XDP programs run with bottom halves off, so that none interrupts another.
 #[btf_map(name = "scratch")]
 pub static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
+
+/// The last packets that went on as they came.
+#[btf_map(name = "passages")]
+pub static PASSAGES: PerCpuArray<Passage, { crate::passage::PLACES }> = PerCpuArray::new();
 
 /// Frontends.
 #[btf_map(name = "services")]

@@ -102,10 +102,11 @@ pub fn transport<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
     if state.has(ConnectionState::REPLY) {
         return reply(frame, packet, protocol, &entry, &entry);
     }
-    if admit::must_reschedule(packet, protocol, &entry, state) {
+    let now = now();
+    if admit::must_reschedule(packet, protocol, &entry, state, now) {
         return unknown(frame, packet, 1);
     }
-    known(frame, packet, protocol, &entry)
+    known(frame, packet, protocol, &entry, now)
 }
 
 /// The key of a packet once it is translated.
@@ -124,7 +125,7 @@ fn key_of(to: &Rewrite, packet: &Packet) -> ConnectionKey {
 
 /// A packet of a connection in the table.
 #[inline(always)]
-fn known<F: Shortcut>(frame: F, packet: &Packet, protocol: Protocol, entry: &Entry) -> i32 {
+fn known<F: Shortcut>(frame: F, packet: &Packet, protocol: Protocol, entry: &Entry, now: u64) -> i32 {
     let (Some(settings), Some(Scratch { onward, hop, .. })) = (settings(), scratch()) else { return NEXT };
     *onward = Rewrite::of(entry.value());
     if entry.state().has(ConnectionState::MASQUERADED) && !masquerade(packet, onward) {
@@ -135,7 +136,7 @@ fn known<F: Shortcut>(frame: F, packet: &Packet, protocol: Protocol, entry: &Ent
         STAYS => return entry_stays::<F>(entry),
         _ => return NEXT,
     }
-    entry.touch(now());
+    entry.touch(now);
     entry.advance(&packet.key, protocol, packet, Direction::In, &settings.timeouts);
     count::request(entry.value().server, packet.length);
     frame.send(packet, onward, hop)

@@ -40,6 +40,13 @@ pub const KEY_TEMPLATE: u8 = 1;
 pub const KEY_AFFINITY: u8 = 2;
 
 impl ConnectionKey {
+    /// Both ports as a native load of the four bytes that they are in a packet.
+    #[inline(always)]
+    pub const fn ports(&self) -> u32 {
+        let ([a, b], [c, d]) = (self.source_port.0.to_ne_bytes(), self.destination_port.0.to_ne_bytes());
+        u32::from_ne_bytes([a, b, c, d])
+    }
+
     /// The key of packets in the other direction.
     #[inline(always)]
     pub const fn reversed(&self) -> Self {
