@@ -12,21 +12,30 @@ use lb_common::{
 use crate::{
     admit,
     connections::{self, Entry},
-    count, fragments,
+    count, dsr, fragments,
     frame::Frame,
     maps::Scratch,
     masquerade, reply, respond,
     settings::{now, scratch, settings},
     translate::{ErrorRewrite, parse, parse_quoted, translate, translate_error},
-    verdict::{self, NEXT},
+    tunnel,
+    verdict::{self, DROPPED, NEXT},
 };
 
 /// The program.
 #[inline(always)]
 pub fn run(frame: Frame) -> i32 {
     frame.begin();
-    let Some(Scratch { packet, .. }) = scratch() else { return NEXT };
-    if parse(frame, packet) { parsed(frame) } else { NEXT }
+    let Some(Scratch { packet, request, .. }) = scratch() else { return NEXT };
+    request.server = 0;
+    if !parse(frame, packet) {
+        match tunnel::take_out(frame) {
+            tunnel::NOTHING => return NEXT,
+            tunnel::BROKEN => return DROPPED,
+            _ => {}
+        }
+    }
+    parsed(frame)
 }
 
 /// The program, once the packet in the scratch space is parsed.
@@ -41,6 +50,7 @@ pub fn parsed(frame: Frame) -> i32 {
         admit::REFUSED => refuse(frame, packet),
         admit::STRAY => answer_stray(frame, packet),
         admit::RACED => raced(frame, packet),
+        dsr::ANSWER => respond::explain(frame, packet),
         verdict => verdict,
     }
 }
@@ -70,10 +80,16 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
             other => other,
         };
     }
-    if admit::must_reschedule(packet, protocol, &entry, state) {
+    if admit::must_reschedule(packet, protocol, &entry, state) || went_elsewhere(&entry) {
         return unknown(frame, packet, 1);
     }
     known(frame, packet, protocol, &entry)
+}
+
+/// True if the packet came inside of another one that was sent to another server than its connection has.
+#[inline(always)]
+fn went_elsewhere(entry: &Entry) -> bool {
+    scratch().is_some_and(|scratch| scratch.request.server != 0 && scratch.request.server != entry.value().server)
 }
 
 /// A packet of a connection in the table.
@@ -82,10 +98,11 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i3
     let Some(settings) = settings() else { return NEXT };
     let rewrite = Rewrite::of(entry.value());
     let state = entry.state();
+    let direction = if state.has(ConnectionState::DIRECT_RETURN) { Direction::InOnly } else { Direction::In };
     entry.touch(now());
     // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
     if !matches!(packet.kind, Kind::LaterFragment) {
-        entry.advance(&packet.key, protocol, packet, Direction::In, &settings.timeouts);
+        entry.advance(&packet.key, protocol, packet, direction, &settings.timeouts);
     }
     count::request(entry.value().server, packet.length);
     forward(frame, packet, &rewrite, state)
@@ -145,6 +162,9 @@ fn answer_stray(frame: Frame, packet: &Packet) -> i32 {
 /// Writes the translation and lets the packet go on; egress has a part in it if the connection is masqueraded.
 #[inline(always)]
 fn forward(frame: Frame, packet: &Packet, rewrite: &Rewrite, state: ConnectionState) -> i32 {
+    if state.has(ConnectionState::DIRECT_RETURN) {
+        return dsr::forward(frame, packet, &rewrite.destination, state.0);
+    }
     if !state.has(ConnectionState::MASQUERADED) {
         frame.finish();
     }
@@ -163,6 +183,11 @@ fn icmp_error(frame: Frame, packet: &Packet, quoted: &mut Packet) -> i32 {
     }
     let Some(entry) = Entry::find(&nat::quoted_key(quoted)) else { return NEXT };
     let state = entry.state();
+    if state.has(ConnectionState::DIRECT_RETURN) {
+        // As it came: the server has the address that it is for (spec 9.4).
+        count::request(entry.value().server, packet.length);
+        return dsr::forward(frame, packet, &entry.value().destination, state.0);
+    }
     let hairpin = state.has(ConnectionState::HAIRPIN);
     // About a masqueraded request, addressed to the node: the stack is to send it on to the client.
     let masqueraded = state.has(ConnectionState::REPLY) && state.has(ConnectionState::PASSING);

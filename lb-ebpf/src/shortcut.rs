@@ -84,7 +84,7 @@ pub fn transport<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
     let Some(entry) = Entry::find(&packet.key) else { return unknown(frame, packet, 0) };
     let state = entry.state();
-    if state.has(F::STAYS_WITH_STACK | ConnectionState::HAIRPIN) {
+    if state.has(F::STAYS_WITH_STACK | ConnectionState::HAIRPIN | ConnectionState::DIRECT_RETURN) {
         return NEXT;
     }
     if state.has(ConnectionState::PASSING) {
@@ -206,7 +206,8 @@ fn unknown<F: Shortcut>(frame: F, packet: &Packet, ends: u32) -> i32 {
 fn opened<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
     let Some(Scratch { opened, onward, hop, .. }) = scratch() else { return NEXT };
     *onward = opened.rewrite;
-    let leaves = if opened.hairpin || (opened.masqueraded != 0 && !masquerade(packet, onward)) {
+    let direct = opened.entry.state & ConnectionState::DIRECT_RETURN != 0;
+    let leaves = if opened.hairpin || direct || (opened.masqueraded != 0 && !masquerade(packet, onward)) {
         STAYS
     } else {
         frame.route(packet, onward, hop)
@@ -237,7 +238,7 @@ pub fn decrement_hops<E: Editor>(frame: &mut E, packet: &Packet) -> Option<()> {
         }
         Family::V6 => {
             let old = frame.read::<2>(packet.network + 6)?;
-            frame.store(packet.network + 6, [old[0], old[1].wrapping_sub(1)], Sum::Kept).ok()
+            frame.store(packet.network + 6, [old[0], old[1].wrapping_sub(1)], Sum::Changed).ok()
         }
     }
 }
