@@ -38,13 +38,19 @@ use crate::{
     verdict::{self, NEXT},
 };
 
-/// [`forward`]: the client is to be told, as [`Way`] says, by whoever has a shallow stack.
-pub const ANSWER: i32 = -6;
+/// [`past`]: the packet is to be [sent](forward), by whoever has a shallow stack.
+pub const PAST: i32 = -6;
+/// [`forward`]: the client is to be told, as [`Way`] says.
+pub const ANSWER: i32 = -7;
 
 /// How a packet reaches its server, or what its client is told.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Way {
+    /// The server.
+    pub server: Address,
+    /// Bytes of the header that the packet gets; 0 for none.
+    pub overhead: u32,
     /// The next hop.
     pub next: bpf_redir_neigh,
     /// Index of the interface that it is behind.
@@ -57,23 +63,31 @@ pub struct Way {
     pub rest: u32,
 }
 
-/// Sends a request, or an ICMP error about an answer, on to its server, by the one of [`ConnectionState::DIRECT_RETURN`] that
-/// is in `state`.
-#[inline(never)]
-pub fn forward(frame: Frame, packet: &Packet, server: &Address, state: u32) -> i32 {
+/// Notes where a request, or an ICMP error about an answer, goes: to this server, by the one of
+/// [`ConnectionState::DIRECT_RETURN`] that its connection has.
+#[inline(always)]
+pub fn past(server: &Address, state: ConnectionState) -> i32 {
     let Some(Scratch { way, .. }) = scratch() else { return NEXT };
-    let overhead = if state & ConnectionState::TUNNEL != 0 { tunnel::overhead(server) } else { 0 };
-    match find(frame, packet, server, overhead, way) {
+    way.server = *server;
+    way.overhead = if state.has(ConnectionState::TUNNEL) { tunnel::overhead(server) } else { 0 };
+    PAST
+}
+
+/// Sends the packet there.
+#[inline(never)]
+pub fn forward(frame: Frame, packet: &Packet) -> i32 {
+    let Some(Scratch { way, .. }) = scratch() else { return NEXT };
+    match find(frame, packet, way) {
         LEAVES => {}
         HERE => return NEXT,
-        TOO_BIG => return too_big(packet, overhead, way),
+        TOO_BIG => return too_big(packet, way),
         _ => return answer(packet, Drop::NoRoute, respond::host_unreachable(packet.family), way),
     }
     if packet.hops <= 1 {
         return answer(packet, Drop::HopsExceeded, respond::time_exceeded(packet.family), way);
     }
     fragments::remember(packet);
-    send(frame, packet, server, overhead, way)
+    send(frame, packet, way)
 }
 
 /// [`find`]: there is a next hop.
@@ -85,10 +99,11 @@ const TOO_BIG: u32 = 2;
 /// [`find`]: there is no way.
 const NO_WAY: u32 = 3;
 
-/// Asks the kernel for the way to a server, for a packet that is longer by so many bytes then.
+/// Asks the kernel for the way to the server, for the packet with its header.
 #[inline(never)]
-fn find(frame: Frame, packet: &Packet, server: &Address, overhead: u32, way: &mut Way) -> u32 {
+fn find(frame: Frame, packet: &Packet, way: &mut Way) -> u32 {
     let Some(settings) = settings() else { return NO_WAY };
+    let server = &way.server;
     // SAFETY: integers and arrays of them, for which zero is a value.
     let mut asked: bpf_fib_lookup = unsafe { MaybeUninit::zeroed().assume_init() };
     let source = node_address(settings, server.is_v4());
@@ -101,7 +116,7 @@ fn find(frame: Frame, packet: &Packet, server: &Address, overhead: u32, way: &mu
         asked.__bindgen_anon_3.ipv6_src = source.words;
         asked.__bindgen_anon_4.ipv6_dst = server.words;
     }
-    let length = length_on_the_wire(frame, packet) + overhead;
+    let length = length_on_the_wire(frame, packet) + way.overhead;
     asked.__bindgen_anon_1.tot_len = if length > 0xffff { 0xffff } else { length as u16 };
     asked.ifindex = frame.interface();
     // SAFETY: the context is valid during the program, and the helper is told how large `asked` is.
@@ -128,10 +143,10 @@ fn find(frame: Frame, packet: &Packet, server: &Address, overhead: u32, way: &mu
     LEAVES
 }
 
-/// The packet does not fit; `overhead` more bytes than the client knows of.
+/// The packet does not fit, with a header that the client does not know of.
 #[inline(always)]
-fn too_big(packet: &Packet, overhead: u32, way: &mut Way) -> i32 {
-    let fits = way.mtu.wrapping_sub(overhead);
+fn too_big(packet: &Packet, way: &mut Way) -> i32 {
+    let fits = way.mtu.wrapping_sub(way.overhead);
     // Less than every link must carry (RFC 791, RFC 8200 5): nobody would send smaller ones.
     let least = match packet.family {
         Family::V4 => 68,
@@ -163,7 +178,7 @@ const ETHERNET: u32 = 14;
 
 /// Sends the packet to the next hop.
 #[inline(never)]
-fn send(frame: Frame, packet: &Packet, server: &Address, overhead: u32, way: &mut Way) -> i32 {
+fn send(frame: Frame, packet: &Packet, way: &mut Way) -> i32 {
     let mut at = frame;
     // Tags that stand in the packet: the kernel takes such a packet for none of IP, and would not send it.
     if packet.network != ETHERNET || decrement_hops(&mut at, packet).is_none() {
@@ -175,7 +190,7 @@ fn send(frame: Frame, packet: &Packet, server: &Address, overhead: u32, way: &mu
             return verdict::drop(Drop::RewriteFailed);
         }
     }
-    if overhead != 0 && wrap(frame, packet, server, overhead) == 0 {
+    if way.overhead != 0 && wrap(frame, packet, &way.server, way.overhead) == 0 {
         return verdict::drop(Drop::RewriteFailed);
     }
     frame.finish();

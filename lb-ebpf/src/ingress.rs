@@ -42,15 +42,16 @@ pub fn run(frame: Frame) -> i32 {
 #[inline(always)]
 pub fn parsed(frame: Frame) -> i32 {
     let Some(Scratch { packet, quoted, .. }) = scratch() else { return NEXT };
-    if matches!(packet.kind, Kind::IcmpError) {
-        return icmp_error(frame, packet, quoted);
-    }
-    match transport(frame, packet) {
+    let verdict = match packet.kind {
+        Kind::IcmpError => icmp_error(frame, packet, quoted),
+        _ => transport(frame, packet),
+    };
+    match verdict {
         // Answered from here, where the stack is shallow.
         admit::REFUSED => refuse(frame, packet),
         admit::STRAY => answer_stray(frame, packet),
         admit::RACED => raced(frame, packet),
-        dsr::ANSWER => respond::explain(frame, packet),
+        dsr::PAST => past(frame, packet),
         verdict => verdict,
     }
 }
@@ -80,16 +81,10 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
             other => other,
         };
     }
-    if admit::must_reschedule(packet, protocol, &entry, state) || went_elsewhere(&entry) {
+    if admit::must_reschedule(packet, protocol, &entry, state) {
         return unknown(frame, packet, 1);
     }
     known(frame, packet, protocol, &entry)
-}
-
-/// True if the packet came inside of another one that was sent to another server than its connection has.
-#[inline(always)]
-fn went_elsewhere(entry: &Entry) -> bool {
-    scratch().is_some_and(|scratch| scratch.request.server != 0 && scratch.request.server != entry.value().server)
 }
 
 /// A packet of a connection in the table.
@@ -98,14 +93,29 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i3
     let Some(settings) = settings() else { return NEXT };
     let rewrite = Rewrite::of(entry.value());
     let state = entry.state();
-    let direction = if state.has(ConnectionState::DIRECT_RETURN) { Direction::InOnly } else { Direction::In };
+    if state.has(ConnectionState::DIRECT_RETURN) {
+        return known_past(packet, protocol, *entry);
+    }
     entry.touch(now());
     // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
     if !matches!(packet.kind, Kind::LaterFragment) {
-        entry.advance(&packet.key, protocol, packet, direction, &settings.timeouts);
+        entry.advance(&packet.key, protocol, packet, Direction::In, &settings.timeouts);
     }
     count::request(entry.value().server, packet.length);
     forward(frame, packet, &rewrite, state)
+}
+
+/// The same, to a server that answers the client itself. In a frame of its own, as the stack above a scheduler is full on
+/// Linux 6.1 (docs/kernels.md).
+#[inline(never)]
+fn known_past(packet: &Packet, protocol: Protocol, entry: Entry) -> i32 {
+    let Some(settings) = settings() else { return NEXT };
+    entry.touch(now());
+    if !matches!(packet.kind, Kind::LaterFragment) {
+        entry.advance(&packet.key, protocol, packet, Direction::InOnly, &settings.timeouts);
+    }
+    count::request(entry.value().server, packet.length);
+    dsr::past(&entry.value().destination, entry.state())
 }
 
 /// A packet whose connection another CPU opened while this one was about to: two datagrams of one socket, for example.
@@ -142,6 +152,15 @@ fn opened(frame: Frame, packet: &Packet) -> i32 {
     forward(frame, packet, &opened.rewrite, ConnectionState(opened.entry.state))
 }
 
+/// Sends a packet to a server that answers the client itself, or tells the client why not.
+#[inline(always)]
+fn past(frame: Frame, packet: &Packet) -> i32 {
+    match dsr::forward(frame, packet) {
+        dsr::ANSWER => respond::explain(frame, packet),
+        verdict => verdict,
+    }
+}
+
 /// Refuses a packet for which there is no server.
 #[inline(always)]
 fn refuse(frame: Frame, packet: &Packet) -> i32 {
@@ -163,7 +182,7 @@ fn answer_stray(frame: Frame, packet: &Packet) -> i32 {
 #[inline(always)]
 fn forward(frame: Frame, packet: &Packet, rewrite: &Rewrite, state: ConnectionState) -> i32 {
     if state.has(ConnectionState::DIRECT_RETURN) {
-        return dsr::forward(frame, packet, &rewrite.destination, state.0);
+        return dsr::past(&rewrite.destination, state);
     }
     if !state.has(ConnectionState::MASQUERADED) {
         frame.finish();
@@ -186,7 +205,7 @@ fn icmp_error(frame: Frame, packet: &Packet, quoted: &mut Packet) -> i32 {
     if state.has(ConnectionState::DIRECT_RETURN) {
         // As it came: the server has the address that it is for (spec 9.4).
         count::request(entry.value().server, packet.length);
-        return dsr::forward(frame, packet, &entry.value().destination, state.0);
+        return dsr::past(&entry.value().destination, state);
     }
     let hairpin = state.has(ConnectionState::HAIRPIN);
     // About a masqueraded request, addressed to the node: the stack is to send it on to the client.

@@ -29,7 +29,7 @@ use lb_common::{
 
 use crate::{
     admit,
-    connections::Entry,
+    connections::{self, Entry},
     count, fragments,
     frame::{Frame, Seldom},
     lookup,
@@ -203,10 +203,17 @@ fn server(frame: Frame, packet: &mut Packet, server: &Address) -> u32 {
     }
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return 0 };
     let opens = connection::opens(protocol, packet.signal) && !matches!(packet.kind, Kind::LaterFragment);
-    match known(server, Entry::find(&packet.key), opens) {
-        0 => of_service(frame, packet, server),
-        known => known,
+    let entry = Entry::find(&packet.key);
+    let known = known(server, entry, opens);
+    if known != 0 {
+        return known;
     }
+    let found = of_service(frame, packet, server);
+    // The director has chosen anew.
+    if found != 0 && entry.is_some_and(|entry| entry.value().server != found) {
+        connections::end(&packet.key);
+    }
+    found
 }
 
 /// The destination id of a connection, if that is one with this server; of those that are over for packets that open one,
