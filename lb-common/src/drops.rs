@@ -24,11 +24,19 @@ pub enum Drop {
     SourceNotAllowed = 8,
     /// The address is one that Services get theirs from, and no Service has it: not sent on.
     NoService = 9,
+    /// There is no way to a real server that is reached by direct routing or a tunnel; answered with ICMP host unreachable.
+    NoRoute = 10,
+    /// Too big for the way to such a server; answered with ICMP fragmentation needed, or packet too big.
+    TooBig = 11,
+    /// The last hop of a packet for such a server; answered with ICMP time exceeded.
+    HopsExceeded = 12,
+    /// Came out of a tunnel that was congested, and its sender could not be told otherwise (RFC 6040).
+    Congestion = 13,
 }
 
 impl Drop {
     /// Every reason, by index.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::NoDestination,
         Self::NotSyn,
         Self::TableFull,
@@ -39,6 +47,10 @@ impl Drop {
         Self::NoLocalDestination,
         Self::SourceNotAllowed,
         Self::NoService,
+        Self::NoRoute,
+        Self::TooBig,
+        Self::HopsExceeded,
+        Self::Congestion,
     ];
 
     /// Its name in listings and metrics.
@@ -54,6 +66,10 @@ impl Drop {
             Self::NoLocalDestination => "no-local-destination",
             Self::SourceNotAllowed => "source-not-allowed",
             Self::NoService => "no-service",
+            Self::NoRoute => "no-route",
+            Self::TooBig => "too-big",
+            Self::HopsExceeded => "hops-exceeded",
+            Self::Congestion => "congestion",
         }
     }
 }

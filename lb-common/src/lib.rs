@@ -13,6 +13,7 @@
 //! | [`packet`] | parsing, over any source of bytes |
 //! | [`connection`] | what a packet does to its connection and to the counts |
 //! | [`nat`] | translations as values, and their checksums |
+//! | [`tunnel`] | packets inside of other packets |
 //! | [`drops`] | the name of every way a packet can end |
 #![no_std]
 
@@ -26,3 +27,4 @@ pub mod scheduler;
 pub mod sctp;
 pub mod tcp;
 pub mod timeouts;
+pub mod tunnel;

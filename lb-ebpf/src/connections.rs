@@ -133,6 +133,9 @@ impl Entry {
         if !connection::is_expired(value, value.last_seen, now) {
             return false;
         }
+        if self.state().has(ConnectionState::DIRECT_RETURN) {
+            return true;
+        }
         match Self::find(&self.other_key(protocol)) {
             Some(reply) => connection::is_expired(value, reply.value().last_seen, now),
             None => true,
@@ -239,7 +242,10 @@ impl Entry {
         if state.has(ConnectionState::MASQUERADED) {
             masquerade::end(&reply_key);
         }
-        let _ = CONNECTIONS.remove(&reply_key);
+        // Without one: what has that key is another connection's.
+        if !state.has(ConnectionState::DIRECT_RETURN) {
+            let _ = CONNECTIONS.remove(&reply_key);
+        }
         let _ = CONNECTIONS.remove(key);
         true
     }

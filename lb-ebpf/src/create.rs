@@ -8,8 +8,8 @@ use lb_common::{
     address::{Address, Port, Protocol},
     connection,
     layout::{
-        Connection, ConnectionKey, ConnectionState, Destination, KEY_PACKET, SERVICE_ALL_PORTS, SERVICE_MARKED,
-        SERVICE_ONE_PACKET, SERVICE_PERSISTENT, Service,
+        Connection, ConnectionKey, ConnectionState, DESTINATION_LOCAL, DESTINATION_ROUTE, DESTINATION_TUNNEL,
+        Destination, KEY_PACKET, SERVICE_ALL_PORTS, SERVICE_MARKED, SERVICE_ONE_PACKET, SERVICE_PERSISTENT, Service,
     },
     nat::Rewrite,
     packet::Packet,
@@ -70,7 +70,8 @@ pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Op
         return NO_DESTINATION;
     }
 
-    opened.hairpin = destination.address == key.source;
+    let method = method(destination);
+    opened.hairpin = method == 0 && destination.address == key.source;
     // Its own address would never leave the server.
     let source = if opened.hairpin { *node_address(settings, key.source.is_v4()) } else { key.source };
     if source == Address::UNSPECIFIED {
@@ -78,7 +79,12 @@ pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Op
         return NO_SOURCE_PORT;
     }
     // A hairpin comes from the node's address already.
-    let mut flags = if opened.hairpin { ConnectionState::HAIRPIN } else { masquerade::flag(service, &key.source) };
+    let mut flags = method;
+    if opened.hairpin {
+        flags = ConnectionState::HAIRPIN;
+    } else if destination.flags & (DESTINATION_ROUTE | DESTINATION_TUNNEL) == 0 {
+        flags = masquerade::flag(service, &key.source);
+    }
     opened.masqueraded = flags & ConnectionState::MASQUERADED;
     let one_packet = service.flags & SERVICE_ONE_PACKET != 0 && matches!(protocol, Protocol::Udp);
     if one_packet {
@@ -106,9 +112,14 @@ pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Op
         kind: KEY_PACKET,
         pad: [0; 2],
     };
-    let reserved = reserve_reply(reply_key, entry);
-    if reserved != OPENED {
-        return reserved;
+    if method == 0 {
+        let reserved = reserve_reply(reply_key, entry);
+        if reserved != OPENED {
+            return reserved;
+        }
+    } else {
+        // Answers do not come by here, and the client's port is free to talk to the same server by NAT.
+        reply_key.source_port = key.destination_port;
     }
 
     if one_packet {
@@ -135,11 +146,26 @@ pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Op
     // Counted before it can be found, so that no recount sees an entry without its count.
     count::bind(server, destination, transition.load);
     if CONNECTIONS.insert(key, &*entry, u64::from(BPF_NOEXIST)).is_err() {
-        return step_back(key, reply_key, server, transition.load);
+        return step_back(key, reply_key, server, transition.load, method);
     }
     count::opened(server, packet.length);
     *rewrite = Rewrite::of(entry);
     OPENED
+}
+
+/// How requests reach a destination: one of [`ConnectionState::DIRECT_RETURN`], or 0 for NAT, also of a tunnel's server of
+/// this node.
+#[inline(always)]
+fn method(destination: &Destination) -> u32 {
+    if destination.flags & DESTINATION_LOCAL != 0 {
+        0
+    } else if destination.flags & DESTINATION_TUNNEL != 0 {
+        ConnectionState::TUNNEL
+    } else if destination.flags & DESTINATION_ROUTE != 0 {
+        ConnectionState::ROUTE
+    } else {
+        0
+    }
 }
 
 /// Port of the server for a client that asked for this one: the same where the server has none of its own, or where a
@@ -169,7 +195,10 @@ pub fn choose(packet: &Packet, service: &Service, request: &mut Request) -> Chos
     request.control = 0;
     // Both ask for themselves whether the service is persistent: a flag kept here would have the verifier follow each
     // scheduler twice.
-    let mut server = persistence::recall(service, &packet.key, request);
+    let mut server = request.server;
+    if server == 0 {
+        server = persistence::recall(service, &packet.key, request);
+    }
     if server == 0 {
         server = schedule(service, request);
         persistence::remember(service, &packet.key, server, request);
@@ -206,9 +235,13 @@ fn reserve_reply(key: &mut ConnectionKey, entry: &Connection) -> u32 {
 ///
 /// Part of its caller: a frame of its own is one too many for Linux 6.1 (docs/kernels.md).
 #[inline(always)]
-fn step_back(key: &ConnectionKey, reply_key: &ConnectionKey, server: u32, load: u64) -> u32 {
+fn step_back(key: &ConnectionKey, reply_key: &ConnectionKey, server: u32, load: u64, method: u32) -> u32 {
     count::unbind(server, load);
-    let Some(other) = Entry::find(key) else {
+    let other = Entry::find(key);
+    if method != 0 {
+        return if other.is_some() { EXISTS } else { TABLE_FULL };
+    }
+    let Some(other) = other else {
         let _ = CONNECTIONS.remove(reply_key);
         return TABLE_FULL;
     };

@@ -23,6 +23,7 @@ use crate::{
     settings::scratch,
     shortcut::{self, Hop, LEAVES, STAYS, Shortcut, decrement_hops},
     translate::parse,
+    tunnel,
     verdict::{DROPPED, NEXT},
 };
 
@@ -30,11 +31,15 @@ use crate::{
 #[inline(always)]
 pub fn run(frame: Frame) -> i32 {
     frame.begin();
-    let Some(Scratch { packet, .. }) = scratch() else { return NEXT };
+    let Some(Scratch { packet, request, .. }) = scratch() else { return NEXT };
+    request.server = 0;
     if !parse(frame, packet) {
-        return NEXT;
-    }
-    if shortcut::is_plain(packet) {
+        match tunnel::take_out(frame) {
+            tunnel::NOTHING => return NEXT,
+            tunnel::BROKEN => return DROPPED,
+            _ => {}
+        }
+    } else if shortcut::is_plain(packet) {
         match shortcut::transport(frame, packet) {
             NEXT => {}
             verdict => return verdict,
@@ -83,7 +88,7 @@ fn find(frame: Frame, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
 
 /// Length of the packet, or of each that it is cut into (segmentation offload).
 #[inline(always)]
-fn length_on_the_wire(frame: Frame, packet: &Packet) -> u32 {
+pub fn length_on_the_wire(frame: Frame, packet: &Packet) -> u32 {
     let segment = frame.segment();
     if segment == 0 {
         return packet.length;

@@ -92,6 +92,13 @@ impl Frame {
         unsafe { (*self.0).tc_index = note }
     }
 
+    /// True if the packet has a VLAN tag beside it.
+    #[inline(always)]
+    pub fn is_tagged(self) -> bool {
+        // SAFETY: the context is valid during the program.
+        unsafe { (*self.0).vlan_present != 0 }
+    }
+
     /// Index of the interface that the packet arrived on or leaves by.
     #[inline(always)]
     pub fn interface(self) -> u32 {

@@ -12,35 +12,46 @@ use lb_common::{
 use crate::{
     admit,
     connections::{self, Entry},
-    count, fragments,
+    count, dsr, fragments,
     frame::Frame,
     maps::Scratch,
     masquerade, passage, reply, respond,
     settings::{now, scratch, settings},
     translate::{ErrorRewrite, parse, parse_quoted, translate, translate_error},
-    verdict::{self, NEXT},
+    tunnel,
+    verdict::{self, DROPPED, NEXT},
 };
 
 /// The program.
 #[inline(always)]
 pub fn run(frame: Frame) -> i32 {
     frame.begin();
-    let Some(Scratch { packet, .. }) = scratch() else { return NEXT };
-    if parse(frame, packet) { parsed(frame) } else { NEXT }
+    let Some(Scratch { packet, request, .. }) = scratch() else { return NEXT };
+    request.server = 0;
+    if !parse(frame, packet) {
+        match tunnel::take_out(frame) {
+            tunnel::NOTHING => return NEXT,
+            tunnel::BROKEN => return DROPPED,
+            _ => {}
+        }
+    }
+    parsed(frame)
 }
 
 /// The program, once the packet in the scratch space is parsed.
 #[inline(always)]
 pub fn parsed(frame: Frame) -> i32 {
     let Some(Scratch { packet, quoted, .. }) = scratch() else { return NEXT };
-    if matches!(packet.kind, Kind::IcmpError) {
-        return icmp_error(frame, packet, quoted);
-    }
-    match transport(frame, packet) {
+    let verdict = match packet.kind {
+        Kind::IcmpError => icmp_error(frame, packet, quoted),
+        _ => transport(frame, packet),
+    };
+    match verdict {
         // Answered from here, where the stack is shallow.
         admit::REFUSED => refuse(frame, packet),
         admit::STRAY => answer_stray(frame, packet),
         admit::RACED => raced(frame, packet),
+        dsr::PAST => past(frame, packet),
         verdict => verdict,
     }
 }
@@ -84,6 +95,9 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry, now: 
     let Some(settings) = settings() else { return NEXT };
     let rewrite = Rewrite::of(entry.value());
     let state = entry.state();
+    if state.has(ConnectionState::DIRECT_RETURN) {
+        return known_past(packet, protocol, *entry);
+    }
     entry.touch(now);
     // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
     if !matches!(packet.kind, Kind::LaterFragment) {
@@ -91,6 +105,19 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry, now: 
     }
     count::request(entry.value().server, packet.length);
     forward(frame, packet, &rewrite, state)
+}
+
+/// The same, to a server that answers the client itself. In a frame of its own, as the stack above a scheduler is full on
+/// Linux 6.1 (docs/kernels.md).
+#[inline(never)]
+fn known_past(packet: &Packet, protocol: Protocol, entry: Entry) -> i32 {
+    let Some(settings) = settings() else { return NEXT };
+    entry.touch(now());
+    if !matches!(packet.kind, Kind::LaterFragment) {
+        entry.advance(&packet.key, protocol, packet, Direction::InOnly, &settings.timeouts);
+    }
+    count::request(entry.value().server, packet.length);
+    dsr::past(&entry.value().destination, entry.state())
 }
 
 /// A packet whose connection another CPU opened while this one was about to: two datagrams of one socket, for example.
@@ -128,6 +155,15 @@ fn opened(frame: Frame, packet: &Packet) -> i32 {
     forward(frame, packet, &opened.rewrite, ConnectionState(opened.entry.state))
 }
 
+/// Sends a packet to a server that answers the client itself, or tells the client why not.
+#[inline(always)]
+fn past(frame: Frame, packet: &Packet) -> i32 {
+    match dsr::forward(frame, packet) {
+        dsr::ANSWER => respond::explain(frame, packet),
+        verdict => verdict,
+    }
+}
+
 /// Refuses a packet for which there is no server.
 #[inline(always)]
 fn refuse(frame: Frame, packet: &Packet) -> i32 {
@@ -148,6 +184,9 @@ fn answer_stray(frame: Frame, packet: &Packet) -> i32 {
 /// Writes the translation and lets the packet go on; egress has a part in it if the connection is masqueraded.
 #[inline(always)]
 fn forward(frame: Frame, packet: &Packet, rewrite: &Rewrite, state: ConnectionState) -> i32 {
+    if state.has(ConnectionState::DIRECT_RETURN) {
+        return dsr::past(&rewrite.destination, state);
+    }
     if !state.has(ConnectionState::MASQUERADED) {
         frame.finish();
     }
@@ -166,6 +205,11 @@ fn icmp_error(frame: Frame, packet: &Packet, quoted: &mut Packet) -> i32 {
     }
     let Some(entry) = Entry::find(&nat::quoted_key(quoted)) else { return NEXT };
     let state = entry.state();
+    if state.has(ConnectionState::DIRECT_RETURN) {
+        // As it came: the server has the address that it is for (spec 9.4).
+        count::request(entry.value().server, packet.length);
+        return dsr::past(&entry.value().destination, state);
+    }
     let hairpin = state.has(ConnectionState::HAIRPIN);
     // About a masqueraded request, addressed to the node: the stack is to send it on to the client.
     let masqueraded = state.has(ConnectionState::REPLY) && state.has(ConnectionState::PASSING);

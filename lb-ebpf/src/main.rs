@@ -22,6 +22,7 @@ mod connections;
 mod count;
 mod create;
 mod direct;
+mod dsr;
 mod egress;
 mod forwarding;
 mod fragments;
@@ -43,6 +44,7 @@ mod shortcut;
 mod sockets;
 mod sweep;
 mod translate;
+mod tunnel;
 mod verdict;
 mod xdp;
 

@@ -18,7 +18,9 @@ use lb_common::{
     packet::Packet,
 };
 
-use crate::{create::Opened, lookup::Wanted, masquerade::Passing, schedule::Request, shortcut::Hop};
+use crate::{
+    create::Opened, dsr::Way, lookup::Wanted, masquerade::Passing, schedule::Request, shortcut::Hop, tunnel::Around,
+};
 
 const MAPPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -55,6 +57,10 @@ pub struct Scratch {
     pub onward: Rewrite,
     /// Where it goes then.
     pub hop: Hop,
+    /// How a packet reaches a server that answers the client itself.
+    pub way: Way,
+    /// The header before a packet that came inside of another one.
+    pub around: Around,
     /// Counts the packets in [`PASSAGES`].
     pub passages: u32,
 }

@@ -62,22 +62,63 @@ fn unanswerable(packet: &Packet) -> bool {
 }
 
 /// Answers with ICMP port unreachable, from the frontend.
-#[inline(never)]
+#[inline(always)]
 pub fn unreachable(frame: Frame, packet: &Packet) -> i32 {
+    error(frame, packet, message(packet.family, [3, 3], [1, 4]), 0)
+}
+
+/// ICMP host unreachable, or address unreachable.
+#[inline(always)]
+pub fn host_unreachable(family: Family) -> u32 {
+    message(family, [3, 1], [1, 3])
+}
+
+/// ICMP fragmentation needed, or packet too big.
+#[inline(always)]
+pub fn too_big(family: Family) -> u32 {
+    message(family, [3, 4], [2, 0])
+}
+
+/// ICMP time exceeded in transit.
+#[inline(always)]
+pub fn time_exceeded(family: Family) -> u32 {
+    message(family, [11, 0], [3, 0])
+}
+
+/// Type and code as the first word of an ICMP error, in a family.
+#[inline(always)]
+fn message(family: Family, v4: [u8; 2], v6: [u8; 2]) -> u32 {
+    let [kind, code] = match family {
+        Family::V4 => v4,
+        Family::V6 => v6,
+    };
+    u32::from_ne_bytes([kind, code, 0, 0])
+}
+
+/// Answers with the ICMP error that the way to the server had for the packet.
+#[inline(always)]
+pub fn explain(frame: Frame, packet: &Packet) -> i32 {
+    let Some(scratch) = scratch() else { return verdict::DROPPED };
+    error(frame, packet, scratch.way.message, scratch.way.rest)
+}
+
+/// Answers with an ICMP error, from the frontend: its first word, without a checksum, and its second.
+#[inline(never)]
+pub fn error(frame: Frame, packet: &Packet, message: u32, rest: u32) -> i32 {
     if unanswerable(packet) {
         return verdict::drop(Drop::Unanswerable);
     }
-    match write_unreachable(frame, packet) {
+    match write_error(frame, packet, message, rest) {
         Some(()) => turn_round(frame),
         None => verdict::drop(Drop::Unanswerable),
     }
 }
 
 #[inline(always)]
-fn write_unreachable(frame: Frame, packet: &Packet) -> Option<()> {
-    let (kind, code, protocol, most) = match packet.family {
-        Family::V4 => (3, 3, PROTOCOL_ICMP, MOST_V4),
-        Family::V6 => (1, 4, PROTOCOL_ICMPV6, MOST_V6),
+fn write_error(frame: Frame, packet: &Packet, message: u32, rest: u32) -> Option<()> {
+    let (protocol, most) = match packet.family {
+        Family::V4 => (PROTOCOL_ICMP, MOST_V4),
+        Family::V6 => (PROTOCOL_ICMPV6, MOST_V6),
     };
     let header = network_header_length(packet.family);
     let mut length = packet.length;
@@ -106,14 +147,14 @@ fn write_unreachable(frame: Frame, packet: &Packet) -> Option<()> {
         }
         place -= QUOTE as u32;
     }
-    let start = u32::from_ne_bytes([kind, code, 0, 0]);
-    sum += u64::from(start);
+    sum += u64::from(message) + u64::from(rest);
     if let Family::V6 = packet.family {
         sum += pseudo_header(packet, 8 + length, protocol);
     }
     let mut icmp = [0; 8];
-    icmp[..4].copy_from_slice(&start.to_ne_bytes());
+    icmp[..4].copy_from_slice(&message.to_ne_bytes());
     icmp[2..4].copy_from_slice(&(!fold(sum)).to_ne_bytes());
+    icmp[4..].copy_from_slice(&rest.to_ne_bytes());
     if !write_network_header(frame, packet, 8 + length, u32::from(protocol)) {
         return None;
     }

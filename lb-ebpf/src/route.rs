@@ -14,9 +14,9 @@ use lb_common::{
 use crate::shortcut::{Hop, LEAVES, STACK_FIRST, STAYS};
 
 /// `AF_INET`.
-const INTERNET: u8 = 2;
+pub const INTERNET: u8 = 2;
 /// `AF_INET6`.
-const INTERNET_6: u8 = 10;
+pub const INTERNET_6: u8 = 10;
 
 /// What is asked for a packet that becomes `to`, came by this interface, and has this length in bytes, without its Ethernet
 /// header; 0: the length is not looked at.

@@ -40,6 +40,8 @@ pub struct Request {
     pub ends: u32,
     /// Answer of [`persistence`](crate::persistence): control word of the connection.
     pub control: u32,
+    /// Destination id of the server that the packet was sent to inside of another one: nobody is asked. 0 for none.
+    pub server: u32,
 }
 
 /// Picks a destination; 0 for none. Part of its caller: on Linux 6.1 a frame counts 32 bytes at least, and lblcr's chain

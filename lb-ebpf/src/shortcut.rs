@@ -84,7 +84,7 @@ pub fn transport<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
     let Some(entry) = Entry::find(&packet.key) else { return unknown(frame, packet, 0) };
     let state = entry.state();
-    if state.has(F::STAYS_WITH_STACK | ConnectionState::HAIRPIN) {
+    if state.has(F::STAYS_WITH_STACK | ConnectionState::HAIRPIN | ConnectionState::DIRECT_RETURN) {
         return NEXT;
     }
     if state.has(ConnectionState::PASSING) {
@@ -207,7 +207,8 @@ fn unknown<F: Shortcut>(frame: F, packet: &Packet, ends: u32) -> i32 {
 fn opened<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
     let Some(Scratch { opened, onward, hop, .. }) = scratch() else { return NEXT };
     *onward = opened.rewrite;
-    let leaves = if opened.hairpin || (opened.masqueraded != 0 && !masquerade(packet, onward)) {
+    let direct = opened.entry.state & ConnectionState::DIRECT_RETURN != 0;
+    let leaves = if opened.hairpin || direct || (opened.masqueraded != 0 && !masquerade(packet, onward)) {
         STAYS
     } else {
         frame.route(packet, onward, hop)
@@ -225,20 +226,20 @@ fn opened<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
     NEXT
 }
 
-/// Takes one from the TTL, or hop limit, as every router does (RFC 1812 5.3.1, RFC 8200 3).
+/// Takes one from the TTL, or hop limit, as every router does (RFC 1812 5.3.1, RFC 8200 3); of a packet without tags.
 #[inline(always)]
 pub fn decrement_hops<E: Editor>(frame: &mut E, packet: &Packet) -> Option<()> {
     match packet.family {
         Family::V4 => {
-            let old = frame.read::<2>(packet.network + 8)?;
+            let old = frame.read::<2>(ETHERNET + 8)?;
             let new = [old[0].wrapping_sub(1), old[1]];
-            frame.store(packet.network + 8, new, Sum::Kept).ok()?;
+            frame.store(ETHERNET + 8, new, Sum::Kept).ok()?;
             let difference = Difference::ZERO.half(u16::from_ne_bytes(old), u16::from_ne_bytes(new));
-            frame.fix_network(packet.network + 10, difference).ok()
+            frame.fix_network(ETHERNET + 10, difference).ok()
         }
         Family::V6 => {
-            let old = frame.read::<2>(packet.network + 6)?;
-            frame.store(packet.network + 6, [old[0], old[1].wrapping_sub(1)], Sum::Kept).ok()
+            let old = frame.read::<2>(ETHERNET + 6)?;
+            frame.store(ETHERNET + 6, [old[0], old[1].wrapping_sub(1)], Sum::Changed).ok()
         }
     }
 }

@@ -86,7 +86,7 @@ fn request(ctx: &SockAddrContext, settings: &Settings, frontend: Address, now: u
         let socket = (*ctx.sock_addr).__bindgen_anon_1.sk;
         if socket.is_null() { 0 } else { (*socket).src_port }
     };
-    Request { client, destination: frontend, now, client_port, ends: 0, control: 0 }
+    Request { client, destination: frontend, now, client_port, ends: 0, control: 0, server: 0 }
 }
 
 /// Not 0 if the node is none of the clients that the service takes. A number from a function of its own: the verifier

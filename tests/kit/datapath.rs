@@ -144,6 +144,21 @@ impl Datapath {
         Ok(self.writer.store_mut().set_service(&key, &value)?)
     }
 
+    /// Changes a destination's record. To be repeated after each apply that changes it; the writer knows nothing of it.
+    pub fn change_destination(&mut self, id: u32, change: impl FnOnce(&mut Destination)) -> Result<()> {
+        let mut record = self.destination(id)?;
+        change(&mut record);
+        self.set("destinations", id, record)
+    }
+
+    /// Changes a frontend's entry, likewise.
+    pub fn change_service(&mut self, frontend: &Frontend, change: impl FnOnce(&mut Service)) -> Result<()> {
+        let Some(mut value) = self.service(frontend)? else { bail!("{frontend:?} is not programmed") };
+        change(&mut value);
+        let Key::Service(key) = key(frontend) else { bail!("{frontend:?} is a network") };
+        Ok(self.writer.store_mut().set_service(&key, &value)?)
+    }
+
     /// A frame from a client's side.
     pub fn ingress(&self, frame: &[u8]) -> Result<Run> {
         self.run(Hook::Ingress, frame, Options::default())

@@ -94,7 +94,9 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         _ => None,
     };
     let value = match map {
-        "scratch" => Some("packet quoted quote wanted service request opened passing replaced onward hop passages"),
+        "scratch" => {
+            Some("packet quoted quote wanted service request opened passing replaced onward hop way around passages")
+        }
         "passages" => Some("number found packet"),
         "services" | "service_prefixes" => Some(
             "id version scheduler flags set_base set_length table_base table_length max_weight weight_step started \

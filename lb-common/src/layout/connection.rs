@@ -182,6 +182,8 @@ impl ConnectionState {
     /// Requests go to the server inside of another packet ([`DESTINATION_TUNNEL`](super::DESTINATION_TUNNEL)). There is no
     /// reply entry.
     pub const TUNNEL: u32 = 1 << 21;
+    /// Both ways on which answers do not come by here.
+    pub const DIRECT_RETURN: u32 = Self::ROUTE | Self::TUNNEL;
 
     /// The protocol's state number (`tcp::State`, `sctp::State`; 0 for UDP).
     #[inline(always)]

@@ -104,6 +104,8 @@ pub const LOOKUP_NODE_PORTS: u32 = 1 << 3;
 pub const LOOKUP_CLUSTER_ADDRESSES: u32 = 1 << 4;
 /// [`LOOKUP_MARKS`]' kind: there are networks of cluster addresses ([`NETWORK_SERVICES`]).
 pub const LOOKUP_SERVICE_NETWORKS: u32 = 1 << 5;
+/// [`LOOKUP_MARKS`]' kind: there are services with [`SERVICE_TUNNELS`], for which packets inside of others are looked into.
+pub const LOOKUP_TUNNELS: u32 = 1 << 6;
 
 /// Value of `direct`: the packet is sent as the stack would send it.
 pub const DIRECT_NEIGHBOUR: u32 = 1;
@@ -209,6 +211,8 @@ pub const SERVICE_ALL_PORTS: u8 = 1 << 4;
 pub const SERVICE_MARKED: u8 = 1 << 5;
 /// [`Service::flags`]: some destination of the set has an upper threshold.
 pub const SERVICE_THRESHOLDS: u8 = 1 << 6;
+/// [`Service::flags`]: some destination of the set has [`DESTINATION_LOCAL`].
+pub const SERVICE_TUNNELS: u8 = 1 << 7;
 
 /// [`Service::access`]: external clients have an entry of their own ([`SERVICE_EXTERNAL`]).
 pub const ACCESS_SPLIT: u8 = 1 << 0;
@@ -279,6 +283,9 @@ pub const DESTINATION_ROUTE: u16 = 1 << 2;
 /// [`Destination::flags`]: tunnelling (`ipvsadm -i`, `IP_VS_CONN_F_TUNNEL`): the packet goes to it inside of another one (RFC
 /// 2003, RFC 2473), which the node of the server unwraps; it answers the client past the director.
 pub const DESTINATION_TUNNEL: u16 = 1 << 3;
+/// [`Destination::flags`]: with [`DESTINATION_TUNNEL`]: the server is of this node. It is reached as by NAT, and what comes for
+/// it inside of another packet is unwrapped. Its address is of its service's family.
+pub const DESTINATION_LOCAL: u16 = 1 << 4;
 
 /// Value of `destination_load`: what the least-connection schedulers read. Changed by atomic adds only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]

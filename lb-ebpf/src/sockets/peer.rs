@@ -56,6 +56,11 @@ impl Peer for V6 {
 
     #[inline(always)]
     fn set_address(ctx: &SockAddrContext, address: &Address) -> bool {
+        // A tunnel's server may be of the other family. Who asked for an IPv6 address may take no other, and the kernel takes
+        // a datagram to none.
+        if address.is_v4() != Self::address(ctx).is_v4() {
+            return false;
+        }
         // SAFETY: the kernel lets this program type write the fields.
         unsafe {
             let words = (&raw mut (*ctx.sock_addr).user_ip6).cast::<u32>();

@@ -28,7 +28,8 @@ use crate::{
 /// The program.
 #[inline(always)]
 pub fn run(ctx: &XdpContext) -> u32 {
-    let Some(Scratch { packet, .. }) = scratch() else { return XDP_PASS };
+    let Some(Scratch { packet, request, .. }) = scratch() else { return XDP_PASS };
+    request.server = 0;
     let frame = Frame::new(ctx);
     if !parse(frame, packet) || !shortcut::is_plain(packet) {
         return XDP_PASS;

@@ -8,12 +8,15 @@
 //! | `shapes` | packets of every make: protocols, tags, options, extension headers |
 //! | `mutations` | hostile frames |
 //! | `reference` | the host's answer, from `lb-common` over plain memory |
+//! | `director` | a node whose servers answer past it, or inside of packets |
 //! | `twins` | a datapath and that host, which get the same frames |
 //! | the rest | the tests, by what they are about |
 
 mod addresses;
 mod affinity;
 mod complete;
+mod director;
+mod dsr;
 mod errors;
 mod fragments;
 mod group;
@@ -33,5 +36,6 @@ mod strays;
 mod translation;
 mod twins;
 mod untouched;
+mod unwrapping;
 mod uplink;
 mod world;
