@@ -223,8 +223,9 @@ impl<S: MapStore> Writer<S> {
         let Some(&id) = self.by_virtual.get(&service) else { return Ok(()) };
         self.perform(&Write::DeleteService { key: service.key() }, "removal", &service)?;
         let Some(state) = self.services.get_mut(&id) else { return Ok(()) };
-        self.live.remove(&service.key());
-        state.published = None;
+        if let Some(published) = state.published.take() {
+            self.live.remove(&service.key(), &published);
+        }
         state.applied = None;
         state.rewrite = false;
         state.word_log.clear();

@@ -64,7 +64,10 @@ impl<'a> Candidates<'a> {
         let thresholds = self.service.affinity.thresholds;
         let selected = self.found.iter().filter(|(_, (endpoint, _))| wanted(endpoint));
         selected
-            .map(|(&(address, port), &(_, weight))| DesiredDestination { address, port, weight, thresholds })
+            .map(|(&(address, port), &(_, weight))| DesiredDestination {
+                thresholds,
+                ..DesiredDestination::new(address, port, weight)
+            })
             .collect()
     }
 }
