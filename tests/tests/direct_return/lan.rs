@@ -249,12 +249,25 @@ pub(crate) fn senders(socket: &RawSocket, from: IpAddr) -> BTreeSet<[u8; 6]> {
     })
 }
 
-/// Whether packets inside of others came, and packets that are not.
-pub(crate) fn tunnelled(socket: &RawSocket) -> BTreeSet<bool> {
-    heard(socket, |frame| match frame.get(12..14)? {
-        [0x08, 0x00] => Some([4, 41].contains(frame.get(23)?)),
-        [0x86, 0xdd] => Some([4, 41].contains(frame.get(20)?)),
-        _ => None,
+/// Whether segments and datagrams from these ports came inside of others, and whether as they are.
+pub(crate) fn tunnelled(socket: &RawSocket, ports: impl Fn(u16) -> bool) -> BTreeSet<bool> {
+    heard(socket, |frame| {
+        let (mut at, mut inside) = (14, false);
+        loop {
+            let (protocol, length) = match frame.get(at)? >> 4 {
+                4 => (frame.get(at + 9)?, 20),
+                6 => (frame.get(at + 6)?, 40),
+                _ => return None,
+            };
+            at += length;
+            match protocol {
+                4 | 41 if !inside => inside = true,
+                6 | 17 => break,
+                // Neighbours and listeners of IPv6.
+                _ => return None,
+            }
+        }
+        ports(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?)).then_some(inside)
     })
 }
 

@@ -5,12 +5,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use bpvs_tests::agent::{Agent, Listing};
+use bpvs_tests::namespace::Namespace;
 use bpvs_tests::traffic::{DEADLINE, Dial, UdpClient};
 
 use crate::lan::{Datagrams, Host, Lan, VIRTUAL, senders, tunnelled};
 
 const TCP: u16 = 80;
 const UDP: u16 = 53;
+
+/// Whether segments are left to the device, and `--forwarding`.
+const WAYS: [(bool, &str); 3] = [(false, "stack"), (true, "stack"), (true, "direct")];
+
+fn agent<'a>(at: &'a Namespace, rules: &Rules, forwarding: &str) -> Agent<'a> {
+    Agent::builder(at).rules(&rules.file()).argument("--forwarding").argument(forwarding).start().unwrap()
+}
 
 /// A file of rules with a server for both protocols of both families.
 pub(crate) struct Rules {
@@ -83,12 +91,12 @@ fn streams(lan: &Lan, address: IpAddr) {
 
 #[test]
 fn a_tunnel_ends_at_the_bpvs_of_the_servers_node_which_answers_from_the_virtual_address() {
-    for offload in [false, true] {
+    for (offload, forwarding) in WAYS {
         let lan = Lan::new(offload);
         lan.servers.tcp(&lan.node.namespace, lan.node.number, TCP).unwrap();
         lan.servers.udp(&lan.node.namespace, lan.node.number, UDP).unwrap();
         let rules = Rules::new(&lan.node, "-i");
-        let [director, node] = lan.routers().map(|at| Agent::builder(at).rules(&rules.file()).start().unwrap());
+        let [director, node] = lan.routers().map(|at| agent(at, &rules, forwarding));
         for agent in [&director, &node] {
             let list = agent.command(&["list", "--tun-info"]).unwrap();
             assert_eq!(list.matches(" Tunnel  ipip  ").count(), 4, "{list}");
@@ -96,7 +104,7 @@ fn a_tunnel_ends_at_the_bpvs_of_the_servers_node_which_answers_from_the_virtual_
         for address in VIRTUAL {
             let at_node = lan.node.listen();
             answers_past_the_director(&lan, &director, &lan.node, address);
-            assert_eq!(tunnelled(&at_node), [true].into(), "what came to the node for {address}");
+            assert_eq!(tunnelled(&at_node, |_| true), [true].into(), "what came to the node for {address}");
             streams(&lan, address);
         }
         for agent in [director, node] {
@@ -107,7 +115,7 @@ fn a_tunnel_ends_at_the_bpvs_of_the_servers_node_which_answers_from_the_virtual_
 
 #[test]
 fn a_server_with_the_virtual_address_is_reached_by_its_hardware_address_and_answers_itself() {
-    for offload in [false, true] {
+    for (offload, forwarding) in WAYS {
         let lan = Lan::new(offload);
         let [v4, v6] = VIRTUAL;
         let own = [format!("addr add {v4}/32 dev lo"), format!("addr add {v6}/128 dev lo nodad")];
@@ -116,13 +124,13 @@ fn a_server_with_the_virtual_address_is_reached_by_its_hardware_address_and_answ
         let _datagrams = VIRTUAL.map(|address| Datagrams::new(&lan.real, SocketAddr::new(address, UDP)));
         // Direct routing is what ipvsadm takes where nothing is stated.
         let rules = Rules::new(&lan.real, "");
-        let director = Agent::builder(&lan.director.namespace).rules(&rules.file()).start().unwrap();
+        let director = agent(&lan.director.namespace, &rules, forwarding);
         let list = director.command(&["list"]).unwrap();
         assert_eq!(list.matches(" Route   1 ").count(), 4, "{list}");
         for address in VIRTUAL {
             let at_real = lan.real.listen();
             answers_past_the_director(&lan, &director, &lan.real, address);
-            assert_eq!(tunnelled(&at_real), [false].into(), "what came to the server for {address}");
+            assert_eq!(tunnelled(&at_real, |_| true), [false].into(), "what came to the server for {address}");
             streams(&lan, address);
         }
         director.cleanup().unwrap();
