@@ -217,7 +217,8 @@ fn server(frame: Frame, packet: &mut Packet, server: &Address) -> u32 {
 }
 
 /// The destination id of a connection, if that is one with this server; of those that are over for packets that open one,
-/// not.
+/// not. A connection that is known outlives its server's place in the set and its method ([`LOOKUP_TUNNELS`] stays): what
+/// would be let in by that is what the packet inside could do by itself.
 #[inline(always)]
 fn known(server: &Address, entry: Option<Entry>, opens: bool) -> u32 {
     let Some(entry) = entry else { return 0 };
@@ -225,7 +226,7 @@ fn known(server: &Address, entry: Option<Entry>, opens: bool) -> u32 {
     if entry.state().has(others) {
         return 0;
     }
-    let wanted = if opens { DESTINATION_LOCAL | DESTINATION_AVAILABLE } else { DESTINATION_LOCAL };
+    let wanted = if opens { DESTINATION_LOCAL | DESTINATION_AVAILABLE } else { 0 };
     let id = entry.value().server;
     match DESTINATIONS_MAP.get(id) {
         Some(destination) if destination.flags & wanted == wanted && destination.address == *server => id,

@@ -63,6 +63,7 @@ fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
             port: row.port,
             weight: row.weight,
             thresholds: row.thresholds,
+            method: row.forward,
         })
         .collect();
     destinations.sort();

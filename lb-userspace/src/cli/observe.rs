@@ -62,6 +62,9 @@ struct ColumnArgs {
     /// Show how many clients keep each server (persistence)
     #[arg(long)]
     persistent_conn: bool,
+    /// Show the type of tunnels
+    #[arg(long)]
+    tun_info: bool,
 }
 
 impl ColumnArgs {
@@ -71,6 +74,7 @@ impl ColumnArgs {
             Self { rate: true, .. } => Columns::Rates,
             Self { thresholds: true, .. } => Columns::Thresholds,
             Self { persistent_conn: true, .. } => Columns::Persistent,
+            Self { tun_info: true, .. } => Columns::Tunnels,
             _ => Columns::Connections,
         }
     }

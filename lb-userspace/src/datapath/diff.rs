@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use lb_common::scheduler::{Scheduler, cursor::WeightSteps};
 
 use super::{
-    DesiredService, Thresholds,
+    DesiredDestination, DesiredService,
     state::{Member, Server},
     word::WordEdit,
 };
@@ -18,7 +18,7 @@ use super::{
 pub(super) enum Edit {
     /// `-d`: by its position at that moment.
     Delete { position: u32, weight: i32 },
-    /// `-e`: a new weight, or the same one with new thresholds.
+    /// `-e`: a new weight, or the same one with new thresholds or another method.
     Change { from: i32, to: i32 },
     /// `-a`: at the head.
     Add { weight: i32 },
@@ -39,20 +39,21 @@ pub(super) struct Diff {
 
 /// Compares a published list with a desired set. A destination named twice counts once, as first named.
 pub(super) fn diff(published: &[Member], desired: &DesiredService) -> Diff {
-    let mut wanted: BTreeMap<Server, (i32, Thresholds)> = BTreeMap::new();
+    let mut wanted: BTreeMap<Server, &DesiredDestination> = BTreeMap::new();
     for destination in &desired.destinations {
-        wanted.entry(Server::from(destination)).or_insert((destination.weight, destination.thresholds));
+        wanted.entry(Server::from(destination)).or_insert(destination);
     }
     let mut result = Diff::default();
     let mut changed: BTreeMap<Server, (i32, i32)> = BTreeMap::new();
     let mut kept = Vec::with_capacity(published.len());
     for member in published {
         match wanted.remove(&member.server) {
-            Some((weight, thresholds)) => {
-                if (weight, thresholds) != (member.weight, member.thresholds) {
-                    changed.insert(member.server, (member.weight, weight));
+            Some(desired) => {
+                let edited = member.edited(desired);
+                if edited != *member {
+                    changed.insert(member.server, (member.weight, edited.weight));
                 }
-                kept.push(member.edited(weight, thresholds));
+                kept.push(edited);
             }
             None => {
                 result.edits.push(Edit::Delete { position: kept.len() as u32, weight: member.weight });
@@ -63,10 +64,9 @@ pub(super) fn diff(published: &[Member], desired: &DesiredService) -> Diff {
     result.edits.extend(changed.into_values().map(|(from, to)| Edit::Change { from, to }));
     let mut added = Vec::with_capacity(wanted.len());
     for destination in &desired.destinations {
-        let server = Server::from(destination);
-        if let Some((weight, thresholds)) = wanted.remove(&server) {
-            result.edits.push(Edit::Add { weight });
-            added.push(Member { server, id: 0, weight, last_weight: weight, thresholds });
+        if let Some(desired) = wanted.remove(&Server::from(destination)) {
+            result.edits.push(Edit::Add { weight: desired.weight });
+            added.push(Member::added(desired));
         }
     }
     result.added = added.len();
@@ -173,22 +173,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::datapath::{DesiredDestination, Thresholds};
+    use crate::datapath::{Method, Thresholds};
 
     fn server(last: u8) -> Server {
         Server { address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), port: 80 }
     }
 
     fn list(members: &[(u8, i32)]) -> Vec<Member> {
-        let thresholds = Thresholds::default();
-        let member = |&(last, weight): &(u8, i32)| Member {
-            server: server(last),
-            id: last.into(),
-            weight,
-            last_weight: weight,
-            thresholds,
-        };
-        members.iter().map(member).collect()
+        let desired = desired(members);
+        let member = |(wish, &(last, _)): (_, &(u8, i32))| Member { id: last.into(), ..Member::added(wish) };
+        desired.destinations.iter().zip(members).map(member).collect()
     }
 
     fn desired(members: &[(u8, i32)]) -> DesiredService {
@@ -236,6 +230,16 @@ mod tests {
         let words = |scheduler| word_edits(Some(scheduler), scheduler, &list(&[(2, 3), (1, 3)]), &diff.edits);
         assert_eq!(words(wrr), [WordEdit::WeightedChange(steps)]);
         assert_eq!(words(Scheduler::RoundRobin), []);
+    }
+
+    #[test]
+    fn another_method_alone_is_an_edit_too() {
+        let mut wish = desired(&[(1, 3), (2, 3)]);
+        wish.destinations[0].method = Method::Tunnel;
+        let diff = diff(&list(&[(2, 3), (1, 3)]), &wish);
+        assert_eq!(diff.edits, [Edit::Change { from: 3, to: 3 }]);
+        assert_eq!((diff.list[0].method, diff.list[1].method), (Method::Nat, Method::Tunnel));
+        assert_eq!(diff.list[1].id, 1);
     }
 
     #[test]

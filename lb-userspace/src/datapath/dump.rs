@@ -13,15 +13,15 @@ use lb_common::{
     layout::{
         ACCESS_MASQUERADE, ACCESS_MASQUERADE_EXTERNAL, ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT, AffinityTimeout,
         DESTINATION_AVAILABLE, Destination, DestinationSlot, LOOKUP_ALL_PORTS, LOOKUP_CLUSTER_ADDRESSES, LOOKUP_MARKS,
-        LOOKUP_NODE_PORTS, LOOKUP_PREFIXES, LOOKUP_SERVICE_NETWORKS, SERVICE_ALL_PORTS, SERVICE_HASH_FALLBACK,
-        SERVICE_HASH_PORT, SERVICE_MARKED, SERVICE_ONE_PACKET, SERVICE_PERSISTENT, SERVICE_THRESHOLDS, Service,
-        Traffic,
+        LOOKUP_NODE_PORTS, LOOKUP_PREFIXES, LOOKUP_SERVICE_NETWORKS, LOOKUP_TUNNELS, SERVICE_ALL_PORTS,
+        SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_MARKED, SERVICE_ONE_PACKET, SERVICE_PERSISTENT,
+        SERVICE_THRESHOLDS, SERVICE_TUNNELS, Service, Traffic,
     },
     scheduler::{Scheduler, word::SchedulerWord},
 };
 
 use super::{
-    MapStore, StoreError,
+    MapStore, Method, StoreError,
     frontend::{Key, Virtual},
 };
 
@@ -36,8 +36,8 @@ use super::{
 /// lookups marks,prefixes
 /// ```
 ///
-/// Persistence (milliseconds and bits of a client's address, and the affinity group), thresholds and what a destination is over them are there
-/// only where there are any.
+/// Persistence (milliseconds and bits of a client's address, and the affinity group), thresholds, what a destination is over them, and how
+/// packets reach it are there only where there is something to say.
 ///
 /// # Errors
 /// Maps that cannot be read.
@@ -107,6 +107,7 @@ pub fn dump(store: &impl MapStore) -> Result<String, StoreError> {
         if (record.upper, record.lower) != (0, 0) {
             let _ = write!(text, " upper={} lower={}", record.upper, record.lower);
         }
+        let _ = write!(text, "{}", Way(&record));
         text.push_str(if load.overloaded() { " overloaded\n" } else { "\n" });
     }
     let mut networks = store.networks()?;
@@ -123,6 +124,7 @@ pub fn dump(store: &impl MapStore) -> Result<String, StoreError> {
             (LOOKUP_NODE_PORTS, "node-ports"),
             (LOOKUP_CLUSTER_ADDRESSES, "cluster-addresses"),
             (LOOKUP_SERVICE_NETWORKS, "service-networks"),
+            (LOOKUP_TUNNELS, "tunnels"),
         ];
         let _ = writeln!(text, "lookups {}", list(lookups, &kinds));
     }
@@ -130,7 +132,7 @@ pub fn dump(store: &impl MapStore) -> Result<String, StoreError> {
 }
 
 /// One line for each service: scheduler, flags, persistence, and the destinations in list order, newest first, with
-/// weights and thresholds.
+/// weights, thresholds and methods.
 ///
 /// ```text
 /// TCP 10.96.0.1:80 rr: 10.1.0.2:8080 w1, 10.1.0.1:8080 w1 x8 y6
@@ -153,7 +155,14 @@ pub fn outline(store: &impl MapStore) -> Result<String, StoreError> {
                     let separator = if position == 0 { " " } else { ", " };
                     let _ = match store.destination(slot.destination) {
                         Ok(record) if slot.destination != 0 && record.service == value.id => {
-                            write!(text, "{separator}{} w{}{}", Server(&record), slot.weight, Limits(&record))
+                            write!(
+                                text,
+                                "{separator}{} w{}{}{}",
+                                Server(&record),
+                                slot.weight,
+                                Limits(&record),
+                                Way(&record)
+                            )
                         }
                         _ => write!(text, "{separator}dangling {} w{}", slot.destination, slot.weight),
                     };
@@ -236,6 +245,7 @@ impl fmt::Display for Flags<'_> {
             (SERVICE_ALL_PORTS, "all-ports"),
             (SERVICE_MARKED, "marked"),
             (SERVICE_THRESHOLDS, "thresholds"),
+            (SERVICE_TUNNELS, "tunnels"),
         ];
         f.write_str(&list(self.0.flags, &names))
     }
@@ -294,6 +304,20 @@ impl fmt::Display for Limits<'_> {
             Destination { upper: 0, lower: 0, .. } => Ok(()),
             Destination { upper, lower, .. } => write!(f, " x{upper} y{lower}"),
         }
+    }
+}
+
+/// How packets reach a server; nothing for NAT.
+struct Way<'a>(&'a Destination);
+
+impl fmt::Display for Way<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match Method::of(self.0.flags) {
+            Method::Nat => "",
+            Method::Route => " route",
+            Method::Tunnel => " tunnel",
+            Method::OwnTunnel => " own-tunnel",
+        })
     }
 }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use lb_common::layout::{
     ACCESS_MASQUERADE, ACCESS_MASQUERADE_EXTERNAL, ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT, SERVICE_ALL_PORTS,
     SERVICE_HASH_FALLBACK, SERVICE_HASH_PORT, SERVICE_MARKED, SERVICE_ONE_PACKET, SERVICE_PERSISTENT,
-    SERVICE_THRESHOLDS, Service,
+    SERVICE_THRESHOLDS, SERVICE_TUNNELS, Service,
 };
 
 use super::{
-    Access, AffinityGroup, ApplyError, DesiredService, Masquerade, Persistence, Scope, Thresholds,
+    Access, AffinityGroup, ApplyError, DesiredService, Masquerade, Method, Persistence, Scope, Thresholds,
     frontend::{Virtual, bits_before},
     state::Member,
 };
@@ -30,6 +30,7 @@ pub(super) fn describe(value: Service, service: &Virtual, desired: &DesiredServi
         (service.port == 0 && !marked, SERVICE_ALL_PORTS),
         (marked, SERVICE_MARKED),
         (list.iter().any(|member| member.thresholds.upper != 0), SERVICE_THRESHOLDS),
+        (list.iter().any(|member| member.method == Method::OwnTunnel), SERVICE_TUNNELS),
     ];
     Service {
         flags: flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag),
@@ -115,7 +116,14 @@ fn problem(service: &Virtual, desired: &DesiredService) -> Option<String> {
         let highest = i32::MAX as u32;
         (upper > highest).then(|| format!("{place}: its upper threshold {upper} is above {highest}, the highest"))
     });
-    frontend.or(persistence).or(one_packet).or(thresholds)
+    let family = desired
+        .destinations
+        .iter()
+        .find(|server| server.method != Method::Tunnel && server.address.is_ipv4() != service.address.is_ipv4());
+    let family = family.map(|server| {
+        format!("{}: a server of another address family is reached in a tunnel only (ipvsadm -i)", server.address)
+    });
+    frontend.or(persistence).or(one_packet).or(thresholds).or(family)
 }
 
 fn persistence_problem(service: &Virtual, Persistence { timeout, netmask }: Persistence) -> Option<String> {

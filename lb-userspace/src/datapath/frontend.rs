@@ -9,8 +9,9 @@ use ipnet::IpNet;
 use lb_common::{
     address::{Address, Port, Protocol},
     layout::{
-        LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_NODE_PORTS, LOOKUP_PREFIXES, PREFIX_BASE, SERVICE_BY_ADDRESS,
-        SERVICE_BY_MARK, SERVICE_EXTERNAL, SERVICE_NODE_PORT, ServiceKey, ServicePrefix,
+        LOOKUP_ALL_PORTS, LOOKUP_MARKS, LOOKUP_NODE_PORTS, LOOKUP_PREFIXES, LOOKUP_TUNNELS, PREFIX_BASE,
+        SERVICE_BY_ADDRESS, SERVICE_BY_MARK, SERVICE_EXTERNAL, SERVICE_NODE_PORT, SERVICE_TUNNELS, Service, ServiceKey,
+        ServicePrefix,
     },
 };
 
@@ -67,6 +68,11 @@ impl Key {
             Self::Service(_) => 0,
             Self::Prefix(_) => LOOKUP_PREFIXES,
         }
+    }
+
+    /// The same, and the kind that its destinations need, as its value says.
+    pub(super) fn lookups_with(&self, value: &Service) -> u32 {
+        self.lookups() | if value.flags & SERVICE_TUNNELS != 0 { LOOKUP_TUNNELS } else { 0 }
     }
 
     /// An order of all keys.

@@ -1,6 +1,6 @@
 //! How many services are published, and of which kinds.
 
-use lb_common::layout::LOOKUP_PREFIXES;
+use lb_common::layout::{LOOKUP_PREFIXES, Service};
 
 use super::frontend::Key;
 
@@ -8,7 +8,7 @@ use super::frontend::Key;
 #[derive(Debug, Default)]
 pub(super) struct Live {
     count: u32,
-    /// By bit of [`Key::lookups`].
+    /// By bit of [`Key::lookups_with`].
     kinds: [u32; 32],
 }
 
@@ -28,18 +28,18 @@ impl Live {
         self.kinds.iter().zip(0..).filter(|(count, _)| **count > 0).fold(0, |all, (_, bit)| all | 1 << bit)
     }
 
-    pub(super) fn add(&mut self, key: &Key) {
+    pub(super) fn add(&mut self, key: &Key, value: &Service) {
         self.count += 1;
-        self.of(key).for_each(|count| *count += 1);
+        self.of(key, value).for_each(|count| *count += 1);
     }
 
-    pub(super) fn remove(&mut self, key: &Key) {
+    pub(super) fn remove(&mut self, key: &Key, value: &Service) {
         self.count -= 1;
-        self.of(key).for_each(|count| *count -= 1);
+        self.of(key, value).for_each(|count| *count -= 1);
     }
 
-    fn of(&mut self, key: &Key) -> impl Iterator<Item = &mut u32> {
-        let lookups = key.lookups();
+    fn of(&mut self, key: &Key, value: &Service) -> impl Iterator<Item = &mut u32> {
+        let lookups = key.lookups_with(value);
         self.kinds.iter_mut().zip(0..).filter(move |(_, bit)| lookups & 1 << bit != 0).map(|(count, _)| count)
     }
 }

@@ -45,7 +45,7 @@ mod write;
 pub mod writer;
 
 pub use crate::plan::{
-    Access, AffinityGroup, DesiredDestination, DesiredService, Frontend, Masquerade, Persistence, Plan, Scope,
+    Access, AffinityGroup, DesiredDestination, DesiredService, Frontend, Masquerade, Method, Persistence, Plan, Scope,
     Thresholds,
 };
 pub use error::{ApplyError, Finding, RestoreError};

@@ -155,7 +155,7 @@ impl<S: MapStore> Writer<S> {
         };
         self.services.insert(value.id, state);
         self.by_virtual.insert(service, value.id);
-        self.live.add(&key);
+        self.live.add(&key, &value);
         Ok(())
     }
 

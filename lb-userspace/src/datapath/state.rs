@@ -8,7 +8,7 @@ use lb_common::{
     scheduler::{Scheduler, maglev, table},
 };
 
-use super::{DesiredDestination, DesiredService, Thresholds, allocate::Run, frontend::Virtual, word::WordLog};
+use super::{DesiredDestination, DesiredService, Method, Thresholds, allocate::Run, frontend::Virtual, word::WordLog};
 
 /// What tells a service's destinations apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -23,7 +23,7 @@ impl Server {
         Destination {
             address: Address::from(self.address),
             port: Port::new(self.port),
-            flags: DESTINATION_AVAILABLE | if wide { DESTINATION_WIDE } else { 0 },
+            flags: DESTINATION_AVAILABLE | member.method.flags() | if wide { DESTINATION_WIDE } else { 0 },
             service,
             epoch,
             weight: member.weight,
@@ -56,6 +56,8 @@ pub(super) struct Member {
     pub(super) last_weight: i32,
     /// How many connections it takes.
     pub(super) thresholds: Thresholds,
+    /// How packets reach it.
+    pub(super) method: Method,
 }
 
 impl Member {
@@ -64,12 +66,20 @@ impl Member {
     pub(super) fn restored(slot: &DestinationSlot, record: &Destination) -> Self {
         let last_weight = if slot.weight == 0 { record.last_weight } else { slot.weight };
         let thresholds = Thresholds { upper: record.upper, lower: record.lower };
-        Self { server: Server::from(record), id: slot.destination, weight: slot.weight, last_weight, thresholds }
+        let (server, method) = (Server::from(record), Method::of(record.flags));
+        Self { server, id: slot.destination, weight: slot.weight, last_weight, thresholds, method }
     }
 
-    /// It is edited to this weight and these thresholds.
-    pub(super) fn edited(self, weight: i32, thresholds: Thresholds) -> Self {
-        Self { weight, last_weight: if weight == 0 { self.last_weight } else { weight }, thresholds, ..self }
+    /// One that is added, and has no id as yet.
+    pub(super) fn added(desired: &DesiredDestination) -> Self {
+        let DesiredDestination { weight, thresholds, method, .. } = *desired;
+        Self { server: Server::from(desired), id: 0, weight, last_weight: weight, thresholds, method }
+    }
+
+    /// It is edited to what is desired.
+    pub(super) fn edited(self, desired: &DesiredDestination) -> Self {
+        let last_weight = if desired.weight == 0 { self.last_weight } else { desired.weight };
+        Self { id: self.id, last_weight, ..Self::added(desired) }
     }
 
     fn slot(&self) -> DestinationSlot {

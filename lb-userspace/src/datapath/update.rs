@@ -81,7 +81,7 @@ impl<S: MapStore> Writer<S> {
         let mut version = self.version(id, service, desired, diff)?;
         let published = self.services.get(&id).and_then(|state| state.published);
         let rewrite = self.services.get(&id).is_some_and(|state| state.rewrite);
-        // New thresholds change no slot, but are an edit to the scheduler.
+        // New thresholds and methods change no slot, but are an edit to the scheduler.
         let networks = self.network_writes(id, &desired.access);
         let differs = rewrite
             || !networks.is_empty()
@@ -93,7 +93,7 @@ impl<S: MapStore> Writer<S> {
             writes.extend(prepare(id, published.as_ref(), desired.scheduler, &edits, version.value.version));
             writes.extend(networks);
             let key = service.key();
-            let lookups = self.lookups | key.lookups();
+            let lookups = self.lookups | key.lookups_with(&version.value);
             writes.extend((lookups != self.lookups).then_some(Write::Lookups { value: lookups }));
             writes.push(Write::Service { key, value: version.value });
         }
@@ -204,9 +204,11 @@ impl<S: MapStore> Writer<S> {
     fn published(&mut self, id: u32, service: Virtual, version: &Version, diff: &Diff, now: Instant) {
         let value = version.value;
         let state = self.services.entry(id).or_default();
-        if state.published.replace(value).is_none() {
-            self.live.add(&service.key());
+        let key = service.key();
+        if let Some(before) = state.published.replace(value) {
+            self.live.remove(&key, &before);
         }
+        self.live.add(&key, &value);
         state.last_version = value.version;
         state.rewrite = false;
         state.list.clone_from(&diff.list);

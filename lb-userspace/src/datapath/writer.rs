@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use lb_common::layout::{DESTINATION_AVAILABLE, Destination, MAX_DESTINATIONS_PER_SERVICE};
+use lb_common::layout::{DESTINATION_AVAILABLE, Destination, LOOKUP_TUNNELS, MAX_DESTINATIONS_PER_SERVICE};
 
 use super::{
     ApplyError, Capacity, DesiredService, Finding, Frontend, MapStore, Network, Plan,
@@ -223,8 +223,9 @@ impl<S: MapStore> Writer<S> {
         let Some(&id) = self.by_virtual.get(&service) else { return Ok(()) };
         self.perform(&Write::DeleteService { key: service.key() }, "removal", &service)?;
         let Some(state) = self.services.get_mut(&id) else { return Ok(()) };
-        self.live.remove(&service.key());
-        state.published = None;
+        if let Some(published) = state.published.take() {
+            self.live.remove(&service.key(), &published);
+        }
         state.applied = None;
         state.rewrite = false;
         state.word_log.clear();
@@ -260,9 +261,10 @@ impl<S: MapStore> Writer<S> {
         }
     }
 
-    /// Kinds of services that nobody looks for any more are not looked for: after the last of them is gone.
+    /// Kinds of services that nobody looks for any more are not looked for: after the last of them is gone. Packets inside of
+    /// others are looked into from the first such service on, as their connections outlive it.
     fn settle_lookups(&mut self, plan: &Plan, errors: &mut Vec<ApplyError>) {
-        let value = self.lookups_needed() | networks::lookups(plan);
+        let value = self.lookups_needed() | networks::lookups(plan) | self.lookups & LOOKUP_TUNNELS;
         if value != self.lookups
             && let Err(error) = self.perform(&Write::Lookups { value }, "kinds of services", &"all")
         {

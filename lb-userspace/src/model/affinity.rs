@@ -1,4 +1,5 @@
-//! What a Service says of its connections beside the scheduler: session affinity, one-packet scheduling, thresholds.
+//! What a Service says of its connections beside the scheduler: session affinity, one-packet scheduling, thresholds, and who
+//! answers.
 
 use lb_common::address::Protocol;
 
@@ -12,6 +13,9 @@ pub const PERSISTENCE_NETMASK_ANNOTATION: &str = "bpvs.io/persistence-netmask";
 pub const ONE_PACKET_ANNOTATION: &str = "bpvs.io/one-packet";
 /// Annotation of a Service: how many connections each of its endpoints takes, `UPPER` or `UPPER,LOWER`.
 pub const THRESHOLDS_ANNOTATION: &str = "bpvs.io/thresholds";
+
+/// Annotation of a Service: `dsr` has endpoints of other nodes answer clients past this node, `nat` through it.
+pub const FORWARDING_ANNOTATION: &str = "bpvs.io/forwarding";
 
 /// Kubernetes' default of `timeoutSeconds`, and its highest value.
 const DEFAULT_TIMEOUT: u32 = 10_800;
@@ -28,6 +32,8 @@ pub struct Affinity {
     pub one_packet: bool,
     /// Of every endpoint.
     pub thresholds: Thresholds,
+    /// Endpoints of other nodes answer clients themselves.
+    pub direct_return: bool,
 }
 
 /// Netmasks of both families; none for all bits.
@@ -64,11 +70,13 @@ impl Affinity {
         let netmask = annotations.key(PERSISTENCE_NETMASK_ANNOTATION);
         let one_packet = annotations.key(ONE_PACKET_ANNOTATION);
         let thresholds = annotations.key(THRESHOLDS_ANNOTATION);
+        let forwarding = annotations.key(FORWARDING_ANNOTATION);
         Self {
             timeout,
             netmask: read_netmask(&netmask, timeout, report).unwrap_or(before.netmask),
             one_packet: read_one_packet(&one_packet, report).unwrap_or(before.one_packet),
             thresholds: read_thresholds(&thresholds, report).unwrap_or(before.thresholds),
+            direct_return: read_forwarding(&forwarding, report).unwrap_or(before.direct_return),
         }
     }
 }
@@ -148,6 +156,18 @@ fn read_thresholds(field: &Field<'_>, report: &mut Report<'_>) -> Result<Thresho
     }
 }
 
+fn read_forwarding(field: &Field<'_>, report: &mut Report<'_>) -> Result<bool, Noted> {
+    let allowed = "must be nat or dsr; where neither was stated before, nat holds";
+    match field.text(report, allowed)?.map(str::trim) {
+        None | Some("nat") => Ok(false),
+        Some("dsr") => Ok(true),
+        Some(_) => {
+            report.wrong(field, allowed);
+            Err(Noted)
+        }
+    }
+}
+
 /// A number in digits, without a sign.
 fn digits(text: &str, range: std::ops::RangeInclusive<u32>) -> Option<u32> {
     let text = text.trim();
@@ -200,6 +220,20 @@ mod tests {
         assert_eq!(problems, [""; 0]);
         assert!(service.affinity.one_packet(Protocol::Udp) && !service.affinity.one_packet(Protocol::Tcp));
         assert_eq!(service.affinity.thresholds, Thresholds { upper: 100, lower: 80 });
+        assert!(!service.affinity.direct_return);
+        for (value, direct) in [("dsr", true), ("\" dsr \"", true), ("nat", false), ("null", false)] {
+            let (service, problems) = read("type: ClusterIP", &format!("bpvs.io/forwarding: {value}"), None);
+            assert_eq!((service.affinity.direct_return, problems.len()), (direct, 0), "{value}");
+        }
+        let (service, problems) = read("type: ClusterIP", "bpvs.io/forwarding: DSR", None);
+        assert!(!service.affinity.direct_return);
+        assert_eq!(
+            problems,
+            [
+                "Service default/web: metadata.annotations[bpvs.io/forwarding]: \"DSR\": must be nat or dsr; where neither was \
+              stated before, nat holds"
+            ]
+        );
         let (service, _) = read("type: ClusterIP", "bpvs.io/thresholds: \"7\"", None);
         assert_eq!(service.affinity.thresholds, Thresholds { upper: 7, lower: 0 });
     }
@@ -207,7 +241,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_one_problem_with_its_field_and_keeps_its_last_value() {
         let client = "sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 60}}";
-        let all = "bpvs.io/persistence-netmask: \"16,48\", bpvs.io/one-packet: \"true\", bpvs.io/thresholds: \"9\"";
+        let all = "bpvs.io/persistence-netmask: \"16,48\", bpvs.io/one-packet: \"true\", bpvs.io/thresholds: \"9\", \
+                   bpvs.io/forwarding: dsr";
         let (right, problems) = read(client, all, None);
         assert_eq!(problems, [""; 0]);
         let timeout = |text: &str| {
@@ -232,6 +267,9 @@ mod tests {
         }
         for value in ["\"0\"", "\"33\"", "\"24,129\"", "\"24,\"", "\"255.0.255.0\"", "\"0.0.0.0\"", "24", "\"\""] {
             cases.push((client.to_owned(), annotated("bpvs.io/persistence-netmask", value), "persistence-netmask]"));
+        }
+        for value in ["DSR", "direct", "true", "\"\"", "[nat]"] {
+            cases.push((client.to_owned(), annotated("bpvs.io/forwarding", value), "forwarding]"));
         }
         for value in ["\"yes\"", "true", "\"\""] {
             cases.push((client.to_owned(), annotated("bpvs.io/one-packet", value), "one-packet]"));

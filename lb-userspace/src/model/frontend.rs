@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use lb_common::address::Protocol;
+use lb_common::layout::{DESTINATION_LOCAL, DESTINATION_ROUTE, DESTINATION_TUNNEL};
 use serde::Serialize;
 
 /// Key of a virtual service: what a packet must match, exactly.
@@ -122,8 +123,70 @@ pub struct Thresholds {
     pub lower: u32,
 }
 
+/// How packets reach a real server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Method {
+    /// Their destination becomes the server, and its answers come back through here (`ipvsadm -m`).
+    #[default]
+    Nat,
+    /// As they are, by the server's hardware address; it answers the client itself (`-g`).
+    Route,
+    /// Inside of other packets, which the server's node unwraps; it answers the client itself (`-i`).
+    Tunnel,
+    /// [`Self::Tunnel`], and the server is of this node: reached as by NAT, and what comes for it in a tunnel is unwrapped. Only
+    /// the plan can tell; whatever is stated says `Tunnel`.
+    OwnTunnel,
+}
+
+impl Method {
+    /// All of them; what can be stated first.
+    pub const ALL: [Self; 4] = [Self::Nat, Self::Route, Self::Tunnel, Self::OwnTunnel];
+
+    /// As `ipvsadm -L` names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nat => "Masq",
+            Self::Route => "Route",
+            Self::Tunnel | Self::OwnTunnel => "Tunnel",
+        }
+    }
+
+    /// As `ipvsadm -a` takes it.
+    pub const fn option(self) -> &'static str {
+        match self {
+            Self::Nat => "-m",
+            Self::Route => "-g",
+            Self::Tunnel | Self::OwnTunnel => "-i",
+        }
+    }
+
+    /// In [`Destination::flags`](lb_common::layout::Destination::flags).
+    pub const fn flags(self) -> u16 {
+        match self {
+            Self::Nat => 0,
+            Self::Route => DESTINATION_ROUTE,
+            Self::Tunnel => DESTINATION_TUNNEL,
+            Self::OwnTunnel => DESTINATION_TUNNEL | DESTINATION_LOCAL,
+        }
+    }
+
+    /// From there. What no agent writes counts as NAT, as programs take it.
+    pub fn of(flags: u16) -> Self {
+        let mask = DESTINATION_ROUTE | DESTINATION_TUNNEL | DESTINATION_LOCAL;
+        Self::ALL.into_iter().find(|method| method.flags() == flags & mask).unwrap_or_default()
+    }
+}
+
+impl Serialize for Method {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use lb_common::layout::{DESTINATION_AVAILABLE, DESTINATION_WIDE};
+
     use super::*;
 
     #[test]
@@ -138,6 +201,16 @@ mod tests {
         assert_eq!(AffinityGroup::from_words([0, 0]), None);
         // Agents of every version: whoever is bound by one stays bound by the next.
         assert_eq!(AffinityGroup::of_port("default", "web", "http").words(), [0x808e_4c10, 0x3046_e49c]);
+    }
+
+    #[test]
+    fn a_method_comes_back_from_its_flags_whatever_stands_beside_it() {
+        for method in Method::ALL {
+            assert_eq!(Method::of(method.flags()), method);
+            assert_eq!(Method::of(method.flags() | DESTINATION_AVAILABLE | DESTINATION_WIDE), method);
+        }
+        assert_eq!(Method::of(DESTINATION_ROUTE | DESTINATION_TUNNEL), Method::Nat);
+        assert_eq!(Method::of(DESTINATION_LOCAL), Method::Nat);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use ipnet::IpNet;
 
 pub use affinity::Affinity;
 pub use exposure::{Exposure, ServiceType, TrafficPolicy};
-pub use frontend::{AffinityGroup, Frontend, Persistence, Scope, Thresholds};
+pub use frontend::{AffinityGroup, Frontend, Method, Persistence, Scope, Thresholds};
 pub use node::Node;
 pub use object::{Kind, Object, ObjectKey, Origin, ServiceName};
 pub use problem::{Problem, ProblemLog};

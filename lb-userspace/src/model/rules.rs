@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lb_common::scheduler::Scheduler;
 
-use super::frontend::{Frontend, Persistence, Thresholds};
+use super::frontend::{Frontend, Method, Persistence, Thresholds};
 use super::problem::Problem;
 
 /// Everything that a file of rules comes to.
@@ -65,7 +65,7 @@ pub struct RuleOptions {
 /// A real server (`ipvsadm -a`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleServer {
-    /// Address, of the service's family.
+    /// Address, of the service's family; any in a tunnel.
     pub address: IpAddr,
     /// Port. 0: the port that the client asked for.
     pub port: u16,
@@ -73,4 +73,6 @@ pub struct RuleServer {
     pub weight: i32,
     /// `-x`, `-y`.
     pub thresholds: Thresholds,
+    /// `-m`, `-g`, `-i`.
+    pub method: Method,
 }

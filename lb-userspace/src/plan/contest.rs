@@ -40,10 +40,11 @@ impl Claimant {
     }
 
     /// Whoever was there first has the older right to an address, objects without a time come last, and rules after all
-    /// Services. Of Services of one age, the one that has it keeps it: a Service in a file has no age; without this, one
-    /// that is added by mistake could take a frontend that works.
+    /// Services, in their order. Of Services of one age, the one that has it keeps it: a Service in a file has no age;
+    /// without this, one that is added by mistake could take a frontend that works.
     pub(super) fn rank(&self) -> impl Ord + Clone + use<> {
-        (matches!(self.who, Who::Rule(_)), self.created, !self.holds, self.who.clone(), self.order)
+        let rule = matches!(self.who, Who::Rule(_));
+        (rule, self.created, !rule && !self.holds, self.who.clone(), self.order)
     }
 }
 

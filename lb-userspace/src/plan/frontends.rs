@@ -10,7 +10,8 @@ use lb_common::scheduler::Scheduler;
 use super::access::cluster_masquerade;
 use super::selection::Candidates;
 use super::{
-    Access, AffinityGroup, Defaults, DesiredDestination, DesiredService, Frontend, Masquerade, Node, Problem, Scope,
+    Access, AffinityGroup, Defaults, DesiredDestination, DesiredService, Frontend, Masquerade, Method, Node, Problem,
+    Scope,
 };
 use crate::model::{EndpointSlice, SchedulerFlags, Service, ServicePort, TrafficPolicy};
 
@@ -215,11 +216,16 @@ impl<'a> Claimed<'a> {
         let split = self.service.exposure.is_external_local();
         let masquerade = if split { Masquerade::Never } else { Masquerade::Always };
         let access = Access { masquerade, split, silent: false, sources: sources.clone() };
-        let service = self.desired(&self.cluster, access);
-        let external = split.then(|| {
+        let mut service = self.desired(&self.cluster, access);
+        let mut external = split.then(|| {
             let silent = self.is_elsewhere();
             self.desired(&self.local, Access { masquerade: Masquerade::Never, split: false, silent, sources })
         });
+        if scope == Scope::NodePort {
+            // An address of this node: no other one can answer from it.
+            let destinations = external.iter_mut().flat_map(|external| &mut external.destinations);
+            service.destinations.iter_mut().chain(destinations).for_each(|server| server.method = Method::Nat);
+        }
         self.claims.push(Claim { frontend, field, at_cluster_address: false, service, external });
     }
 

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use lb_common::scheduler::Scheduler;
 
-pub use crate::model::{AffinityGroup, Frontend, Node, Persistence, Problem, ProblemLog, Scope, Thresholds};
+pub use crate::model::{AffinityGroup, Frontend, Method, Node, Persistence, Problem, ProblemLog, Scope, Thresholds};
 use crate::model::{Changes, EndpointSlice, Model, Service, ServiceName};
 pub use access::{Access, Masquerade};
 pub use health::HealthCheck;
@@ -41,12 +41,14 @@ pub struct DesiredDestination {
     pub weight: i32,
     /// How many connections it takes.
     pub thresholds: Thresholds,
+    /// How packets reach it.
+    pub method: Method,
 }
 
 impl DesiredDestination {
-    /// A real server without thresholds.
+    /// A real server without thresholds, by NAT.
     pub const fn new(address: IpAddr, port: u16, weight: i32) -> Self {
-        Self { address, port, weight, thresholds: Thresholds { upper: 0, lower: 0 } }
+        Self { address, port, weight, thresholds: Thresholds { upper: 0, lower: 0 }, method: Method::Nat }
     }
 }
 

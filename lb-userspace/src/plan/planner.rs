@@ -122,7 +122,8 @@ impl Planner {
                 self.restate(model, name.clone(), &mut round);
             }
         }
-        if whole || changes.rules {
+        let readdressed = || !self.readdressed.is_empty() && rules::depends_on_addresses(model.rules());
+        if whole || changes.rules || readdressed() {
             self.restate_rules(model, &mut round);
         }
         self.decide(model, &mut round);

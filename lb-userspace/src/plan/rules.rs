@@ -1,8 +1,8 @@
 //! Rules: what they state is what is done, unless a Service has the frontend already.
 
 use super::frontends::{Claim, Field};
-use super::{Access, Defaults, DesiredDestination, DesiredService, Problem};
-use crate::model::RuleService;
+use super::{Access, Defaults, DesiredDestination, DesiredService, Method, Options, Problem};
+use crate::model::{RuleServer, RuleService};
 
 /// The virtual service that a rule states.
 pub(super) fn claim(rule: &RuleService, defaults: &Defaults, problems: &mut Vec<Problem>) -> Claim {
@@ -29,11 +29,29 @@ pub(super) fn claim(rule: &RuleService, defaults: &Defaults, problems: &mut Vec<
                 port: server.port,
                 weight: server.weight,
                 thresholds: server.thresholds,
+                method: method(rule, server, &defaults.options),
             })
             .collect(),
         access: Access::default(),
     };
     Claim { frontend: rule.frontend, field: Field::Rule, at_cluster_address: false, service, external: None }
+}
+
+/// At the end of a tunnel, at an address of the node, its packets are unwrapped, and the server is reached as by NAT. A
+/// server of another family cannot be: what comes for it is left to a tunnel device of the kernel.
+fn method(rule: &RuleService, server: &RuleServer, options: &Options) -> Method {
+    let address = server.address.to_canonical();
+    let own = || options.addresses.iter().any(|own| own.to_canonical() == address);
+    let same_family = server.address.is_ipv4() == rule.frontend.address.is_ipv4();
+    match server.method {
+        Method::Tunnel if same_family && own() => Method::OwnTunnel,
+        method => method,
+    }
+}
+
+/// True if what rules come to depends on the addresses of the node.
+pub(super) fn depends_on_addresses<'a>(mut rules: impl Iterator<Item = &'a RuleService>) -> bool {
+    rules.any(|rule| rule.servers.iter().any(|server| server.method == Method::Tunnel))
 }
 
 /// That somebody else has its frontend.
@@ -70,8 +88,8 @@ mod tests {
     use super::super::{Node, Plan, plan};
     use super::*;
     use crate::model::{
-        Change, Frontend, Kind, List, Model, Object, Origin, Persistence, RuleOptions, RuleOrigin, RuleServer, Rules,
-        SourceId, Thresholds,
+        Change, Frontend, Kind, List, Model, Object, Origin, Persistence, RuleOptions, RuleOrigin, Rules, SourceId,
+        Thresholds,
     };
 
     fn rule(address: &str, line: u32, servers: &[&str]) -> RuleService {
@@ -80,6 +98,7 @@ mod tests {
             port: 8080,
             weight: 3,
             thresholds: Thresholds { upper: 9, lower: 2 },
+            method: Method::Nat,
         };
         RuleService {
             frontend: Frontend::new(address.parse().unwrap(), 80, Protocol::Tcp),
@@ -120,6 +139,24 @@ mod tests {
         assert_eq!(servers, ["10.1.0.3", "10.1.0.1"].map(|address| address.parse::<IpAddr>().unwrap()));
         let first = service.destinations[0];
         assert_eq!((first.port, first.weight, first.thresholds), (8080, 3, Thresholds { upper: 9, lower: 2 }));
+    }
+
+    #[test]
+    fn a_tunnel_ends_at_the_addresses_of_the_node() {
+        let mut stated = rule("10.0.0.1", 7, &["10.1.0.1", "10.1.0.2", "fd00::1", "10.1.0.3", "10.1.0.4"]);
+        for (server, method) in stated.servers.iter_mut().zip([Method::Tunnel; 3]) {
+            server.method = method;
+        }
+        stated.servers[3].method = Method::Route;
+        let own = ["10.1.0.1", "fd00::1", "10.1.0.3", "10.1.0.4"];
+        let options = Options { addresses: own.map(|own| own.parse().unwrap()).to_vec(), ..Options::default() };
+        let plan = planned(&[stated], false, &Defaults { options, ..Defaults::default() });
+        assert_eq!(plan.problems, []);
+        let servers = &plan.services.values().next().unwrap().destinations;
+        assert_eq!(
+            servers.iter().map(|server| server.method).collect::<Vec<_>>(),
+            [Method::OwnTunnel, Method::Tunnel, Method::Tunnel, Method::Route, Method::Nat]
+        );
     }
 
     #[test]

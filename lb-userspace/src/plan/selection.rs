@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{DesiredDestination, Node, weight};
+use super::{DesiredDestination, Method, Node, weight};
 use crate::model::{Endpoint, EndpointSlice, Service, ServicePort, SlicePort};
 
 /// The endpoints of a port, each address and port once.
@@ -34,15 +34,15 @@ impl<'a> Candidates<'a> {
     /// while they terminate (SEL-3). Empty only if there is nothing anywhere (SEL-5).
     pub(super) fn cluster(&self, node: &Node) -> Vec<DesiredDestination> {
         let topology = self.topology(node);
-        let ready = self.select(|endpoint| endpoint.ready && topology.takes(endpoint, node));
-        if ready.is_empty() { self.select(still_serves) } else { ready }
+        let ready = self.select(node, |endpoint| endpoint.ready && topology.takes(endpoint, node));
+        if ready.is_empty() { self.select(node, still_serves) } else { ready }
     }
 
     /// Destinations on this node, topology or not: the ready ones; if there is none, those that still serve (SEL-4).
     pub(super) fn local(&self, node: &Node) -> Vec<DesiredDestination> {
-        let ready = self.select(|endpoint| endpoint.ready && is_local(endpoint, node));
+        let ready = self.select(node, |endpoint| endpoint.ready && is_local(endpoint, node));
         if ready.is_empty() {
-            self.select(|endpoint| still_serves(endpoint) && is_local(endpoint, node))
+            self.select(node, |endpoint| still_serves(endpoint) && is_local(endpoint, node))
         } else {
             ready
         }
@@ -60,12 +60,26 @@ impl<'a> Candidates<'a> {
         wanted.unwrap_or(Topology::None)
     }
 
-    fn select(&self, wanted: impl Fn(&Endpoint) -> bool) -> Vec<DesiredDestination> {
+    fn select(&self, node: &Node, wanted: impl Fn(&Endpoint) -> bool) -> Vec<DesiredDestination> {
         let thresholds = self.service.affinity.thresholds;
         let selected = self.found.iter().filter(|(_, (endpoint, _))| wanted(endpoint));
         selected
-            .map(|(&(address, port), &(_, weight))| DesiredDestination { address, port, weight, thresholds })
+            .map(|(&(address, port), &(endpoint, weight))| {
+                let method = self.method(endpoint, node);
+                DesiredDestination { address, port, weight, thresholds, method }
+            })
             .collect()
+    }
+
+    /// With direct server return, endpoints of other nodes are reached in tunnels, which their nodes unwrap. Where no node is
+    /// stated, nobody would.
+    fn method(&self, endpoint: &Endpoint, node: &Node) -> Method {
+        match endpoint.node {
+            Some(_) if !self.service.affinity.direct_return => Method::Nat,
+            Some(_) if is_local(endpoint, node) => Method::OwnTunnel,
+            Some(_) => Method::Tunnel,
+            None => Method::Nat,
+        }
     }
 }
 

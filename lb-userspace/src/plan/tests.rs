@@ -254,3 +254,9 @@ proptest! {
         prop_assert_eq!(plan(&moved, &Node::named("n0"), &Defaults::default()), planned(&kept));
     }
 }
+
+/// There are some hundred thousand of them: the method has the byte that was left.
+#[test]
+fn a_destination_takes_32_bytes() {
+    assert_eq!(size_of::<DesiredDestination>(), 32);
+}

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::address::endpoint;
 use super::number::{exact, large};
 use super::save::{netmask, place};
-use crate::model::Scope;
+use crate::model::{Method, Scope};
 use crate::view::services::{Counters, DestinationRow, ServiceRow};
 
 /// Which columns `bpvs list` shows.
@@ -22,6 +22,8 @@ pub enum Columns {
     Thresholds,
     /// Weight, clients that keep the server, and connections (`--persistent-conn`).
     Persistent,
+    /// Type of the tunnel, weight and connections (`--tun-info`).
+    Tunnels,
 }
 
 /// How it is shown.
@@ -47,6 +49,11 @@ pub fn services(rows: &[ServiceRow], size: Option<u32>, style: Style) -> String 
         Columns::Connections => {
             out.push_str("Prot LocalAddress:Port Scheduler Flags\n");
             out.push_str("  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n");
+            None
+        }
+        Columns::Tunnels => {
+            out.push_str("Prot LocalAddress:Port Scheduler Flags\n");
+            out.push_str("  -> RemoteAddress:Port           Forward TunnelInfo    Weight ActiveConn InActConn\n");
             None
         }
         Columns::Totals => Some(traffic(["Conns", "InPkts", "OutPkts", "InBytes", "OutBytes"])),
@@ -105,7 +112,11 @@ fn destination(out: &mut String, row: &DestinationRow, style: Style) {
     let (active, inactive) = (row.active_connections, row.inactive_connections);
     let columns = match style.columns {
         Columns::Totals | Columns::Rates => return traffic(out, &row.traffic, style.exact),
-        Columns::Connections => format!(" {:<7} {:<6}", row.forward, row.weight),
+        Columns::Connections => format!(" {:<7} {:<6}", row.forward.name(), row.weight),
+        Columns::Tunnels => {
+            let tunnel = if matches!(row.forward, Method::Tunnel | Method::OwnTunnel) { "ipip" } else { "n/a" };
+            format!(" {:<7} {tunnel:<13} {:<6}", row.forward.name(), row.weight)
+        }
         Columns::Thresholds => format!(" {:<10} {:<10}", row.thresholds.upper, row.thresholds.lower),
         Columns::Persistent => {
             format!(" {:<9} {:<11}", row.weight, row.persistent_connections.unwrap_or_default())
@@ -126,7 +137,7 @@ fn traffic(out: &mut String, counters: &Counters, in_full: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{compatible_rows, scoped_rows, service_rows};
+    use super::super::testing::{compatible_rows, method_rows, scoped_rows, service_rows};
     use super::*;
 
     fn shown(rows: &[ServiceRow], columns: Columns) -> String {
@@ -151,6 +162,26 @@ mod tests {
             services(&service_rows(), Some(4096), Style { columns: Columns::Connections, exact: false }),
             expected
         );
+    }
+
+    #[test]
+    fn methods_and_tunnels_have_the_words_of_ipvsadm() {
+        let expected = "Prot LocalAddress:Port Scheduler Flags\n\
+                        \x20 -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n\
+                        TCP  10.96.0.1:80 rr\n\
+                        \x20 -> 192.168.60.1:80              Masq    1      0          0         \n\
+                        \x20 -> 192.168.60.2:80              Route   1      0          0         \n\
+                        \x20 -> [fd00::3]:80                 Tunnel  1      0          0         \n\
+                        \x20 -> 192.168.60.4:80              Tunnel  1      0          0         \n";
+        assert_eq!(shown(&method_rows(), Columns::Connections), expected);
+        let expected = "Prot LocalAddress:Port Scheduler Flags\n\
+                        \x20 -> RemoteAddress:Port           Forward TunnelInfo    Weight ActiveConn InActConn\n\
+                        TCP  10.96.0.1:80 rr\n\
+                        \x20 -> 192.168.60.1:80              Masq    n/a           1      0          0         \n\
+                        \x20 -> 192.168.60.2:80              Route   n/a           1      0          0         \n\
+                        \x20 -> [fd00::3]:80                 Tunnel  ipip          1      0          0         \n\
+                        \x20 -> 192.168.60.4:80              Tunnel  ipip          1      0          0         \n";
+        assert_eq!(shown(&method_rows(), Columns::Tunnels), expected);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::address::endpoint;
-use crate::model::{Persistence, Scope, Thresholds};
+use crate::model::{Method, Persistence, Scope, Thresholds};
 use crate::view::services::ServiceRow;
 
 /// One line for each service and each real server. What ipvsadm has no word for, it would not print: networks as
@@ -29,7 +29,10 @@ pub fn rules(rows: &[ServiceRow]) -> String {
         out.push('\n');
         for server in &row.destinations {
             let address = endpoint(server.address, server.port);
-            out.push_str(&format!("-a {service} -r {address} -m -w {}", server.weight));
+            out.push_str(&format!("-a {service} -r {address} {} -w {}", server.forward.option(), server.weight));
+            if matches!(server.forward, Method::Tunnel | Method::OwnTunnel) {
+                out.push_str(" --tun-type ipip");
+            }
             let Thresholds { upper, lower } = server.thresholds;
             for (option, threshold) in [("-x", upper), ("-y", lower)] {
                 if threshold > 0 {
@@ -81,7 +84,7 @@ pub(super) fn netmask(persistence: &Persistence, address: IpAddr) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{compatible_rows, scoped_rows, service_rows};
+    use super::super::testing::{compatible_rows, method_rows, scoped_rows, service_rows};
     use super::*;
     use crate::source::rules::RulesFile;
 
@@ -94,6 +97,16 @@ mod tests {
                         -a -u [fd00:10:96::a]:53 -r [fd00:10:244:1234:5678:9abc:def0:1]:8080 -m -w 1\n\
                         -A --sctp-service 10.96.0.9:9999 -s wlc\n";
         assert_eq!(rules(&service_rows()), expected);
+    }
+
+    #[test]
+    fn methods_are_written_as_ipvsadm_writes_them() {
+        let expected = "-A -t 10.96.0.1:80 -s rr\n\
+                        -a -t 10.96.0.1:80 -r 192.168.60.1:80 -m -w 1\n\
+                        -a -t 10.96.0.1:80 -r 192.168.60.2:80 -g -w 1\n\
+                        -a -t 10.96.0.1:80 -r [fd00::3]:80 -i -w 1 --tun-type ipip\n\
+                        -a -t 10.96.0.1:80 -r 192.168.60.4:80 -i -w 1 --tun-type ipip -x 9\n";
+        assert_eq!(rules(&method_rows()), expected);
     }
 
     #[test]
@@ -127,7 +140,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_as_what_it_was() {
-        let rows: Vec<_> = [service_rows(), compatible_rows(), scoped_rows()].concat();
+        let methods = method_rows().into_iter().map(|row| ServiceRow { port: 81, ..row });
+        let methods = methods.map(|mut row| {
+            row.destinations.iter_mut().for_each(|server| server.port = 81);
+            row
+        });
+        let mut rows: Vec<_> = [service_rows(), compatible_rows(), scoped_rows()].concat();
+        rows.extend(methods);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rules");
         std::fs::write(&file, rules(&rows)).unwrap();
@@ -143,6 +162,8 @@ mod tests {
             let stated =
                 rule.servers.iter().map(|server| (server.address, server.port, server.weight, server.thresholds));
             assert!(shown.eq(stated), "{row:?}");
+            let shown = row.destinations.iter().map(|row| row.forward.option());
+            assert!(shown.eq(rule.servers.iter().map(|server| server.method.option())), "{row:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Rows for tests of renderers.
 
-use crate::model::{Persistence, Scope, Thresholds};
+use crate::model::{Method, Persistence, Scope, Thresholds};
 use crate::plan::Access;
 use crate::view::connections::{Client, ConnectionRow};
 use crate::view::services::{Counters, DestinationRow, ServiceRow};
@@ -14,7 +14,7 @@ pub(super) fn destination(address: &str, weight: i32, active: u32, traffic: Coun
         id: 1,
         address: address.parse().unwrap(),
         port: 8080,
-        forward: "Masq",
+        forward: Method::Nat,
         weight,
         thresholds: Thresholds::default(),
         active_connections: active,
@@ -22,6 +22,21 @@ pub(super) fn destination(address: &str, weight: i32, active: u32, traffic: Coun
         persistent_connections: None,
         traffic,
     }
+}
+
+/// A service with servers of each method.
+pub(super) fn method_rows() -> Vec<ServiceRow> {
+    let mut row = service_rows().remove(0);
+    (row.scheduler, row.scheduler_flags) = ("rr", vec![]);
+    let server = |(forward, last): (Method, u8)| DestinationRow {
+        forward,
+        port: 80,
+        ..destination(&format!("192.168.60.{last}"), 1, 0, Counters::default())
+    };
+    row.destinations = Method::ALL.into_iter().zip(1..).map(server).collect();
+    row.destinations[2].address = "fd00::3".parse().unwrap();
+    row.destinations[3].thresholds = Thresholds { upper: 9, lower: 0 };
+    vec![row]
 }
 
 pub(super) fn service_rows() -> Vec<ServiceRow> {

@@ -63,7 +63,9 @@ fn packet_connections(tables: &impl Tables, now: Duration) -> Result<Vec<Connect
         if key.kind != KEY_PACKET || state.0 & other != 0 {
             return None;
         }
-        let reply = entries.get(&reply_key(key, connection));
+        // Who answers past this node has no reply entry; one of that key is another connection's.
+        let answered = state.0 & (ConnectionState::ROUTE | ConnectionState::TUNNEL) == 0;
+        let reply = entries.get(&reply_key(key, connection)).filter(|_| answered);
         let last_seen = reply.map_or(connection.last_seen, |reply| reply.last_seen.max(connection.last_seen));
         Some(ConnectionRow {
             protocol: protocol_name(key.protocol),

@@ -37,7 +37,8 @@ fn compare(a: impl Iterator<Item = u32>, b: impl Iterator<Item = u32>) -> i32 {
     a.zip(b).map(|(a, b)| a.wrapping_sub(b) as i32).find(|difference| *difference != 0).unwrap_or(0)
 }
 
-/// An address in numbers of 32 bits; both families in as many, as only addresses of one family are compared.
+/// An address in numbers of 32 bits. Of IPv4 the first one, as it stands in the union of both that ipvsadm compares: servers
+/// in tunnels may be of either family.
 fn words(address: IpAddr) -> [u32; 4] {
     match address {
         IpAddr::V4(v4) => [v4.to_bits(), 0, 0, 0],

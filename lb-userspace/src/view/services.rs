@@ -16,7 +16,7 @@ use super::filter::Filter;
 use super::order;
 use super::tables::Tables;
 pub use super::traffic::{Counters, rates};
-use crate::datapath::{Access, AffinityGroup, Frontend, Key, Persistence, Scope, Thresholds, Virtual, entry};
+use crate::datapath::{Access, AffinityGroup, Frontend, Key, Method, Persistence, Scope, Thresholds, Virtual, entry};
 
 /// A virtual service.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -59,8 +59,8 @@ pub struct DestinationRow {
     pub address: IpAddr,
     /// Port.
     pub port: u16,
-    /// How packets reach it: `Masq`.
-    pub forward: &'static str,
+    /// How packets reach it: `Masq`, `Route` or `Tunnel`.
+    pub forward: Method,
     /// Weight.
     pub weight: i32,
     /// How many connections it takes.
@@ -216,7 +216,7 @@ fn destination_rows(tables: &impl Tables, service: &Service) -> Result<Vec<(u32,
             id: slot.destination,
             address: destination.address.into(),
             port: destination.port.number(),
-            forward: "Masq",
+            forward: Method::of(destination.flags),
             weight: slot.weight,
             thresholds: Thresholds { upper: destination.upper, lower: destination.lower },
             active_connections: load.active(),

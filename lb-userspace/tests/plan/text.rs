@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use lb_userspace::model::Problem;
-use lb_userspace::plan::{Access, DesiredService, Frontend, Masquerade, NoLocal, Node, Plan, Scope};
+use lb_userspace::plan::{Access, DesiredService, Frontend, Masquerade, Method, NoLocal, Node, Plan, Scope};
 
 const PROBLEM: &str = "problem: ";
 
@@ -94,6 +94,12 @@ fn line(frontend: &Frontend, service: &DesiredService) -> String {
             1 => address.to_string(),
             weight => format!("{address}={weight}"),
         });
+        match destination.method {
+            Method::Nat => {}
+            Method::Route => add("by-route"),
+            Method::Tunnel => add("by-tunnel"),
+            Method::OwnTunnel => add("by-tunnel-here"),
+        }
     }
     line
 }

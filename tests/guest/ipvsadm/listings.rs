@@ -33,7 +33,7 @@ const MOMENT: u64 = 2;
 pub(super) type Question = (&'static [&'static str], &'static [&'static str], Allowance);
 
 /// All listings of services.
-pub(super) const SERVICES: [Question; 9] = [
+pub(super) const SERVICES: [Question; 10] = [
     (&["-Ln"], &["list", "-n"], Allowance::Title),
     (&["-Ln", "--exact"], &["list", "-n", "--exact"], Allowance::Title),
     (&["-Ln", "--stats"], &["list", "-n", "--stats"], Allowance::Title),
@@ -42,6 +42,7 @@ pub(super) const SERVICES: [Question; 9] = [
     (&["-Ln", "--rate", "--exact"], &["list", "-n", "--rate", "--exact"], Allowance::Title),
     (&["-Ln", "--thresholds"], &["list", "-n", "--thresholds"], Allowance::Title),
     (&["-Ln", "--persistent-conn"], &["list", "-n", "--persistent-conn"], Allowance::Title),
+    (&["-Ln", "--tun-info"], &["list", "-n", "--tun-info"], Allowance::Title),
     (&["-Ln", "--timeout"], &["list", "-n", "--timeout"], Allowance::None),
 ];
 

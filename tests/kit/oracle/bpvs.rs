@@ -123,7 +123,7 @@ fn desired(service: &VirtualService, destinations: Vec<DesiredDestination>) -> D
 
 fn destination(server: &RealServer) -> DesiredDestination {
     let &RealServer { address, port, weight, upper, lower } = server;
-    DesiredDestination { address, port, weight, thresholds: Thresholds { upper, lower } }
+    DesiredDestination { thresholds: Thresholds { upper, lower }, ..DesiredDestination::new(address, port, weight) }
 }
 
 impl Director for Bpvs {

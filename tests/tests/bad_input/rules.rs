@@ -18,7 +18,10 @@ fn each_wrong_rule_is_told_with_its_place_and_costs_only_itself() {
         Agent::builder(&world.topology.node.namespace).manifests(&world.manifests).rules(&file).start().unwrap();
     let saved = agent.command(&["save"]).unwrap();
     for (line, expected) in [
-        ("-a -t 10.96.0.7:80 -r 10.1.1.1:8080 -g -w 1", "rules:3: rule TCP 10.96.0.7:80: -g: direct routing is not"),
+        (
+            "-a -t 10.96.0.7:80 -r 10.1.1.1:8080 -i --tun-type gue",
+            "rules:3: rule TCP 10.96.0.7:80: --tun-type: \"gue\": is not supported",
+        ),
         ("-a -t 10.96.0.7:80 -r 10.1.1.1:8080 -m -w -1", "-w: \"-1\": must be a number from 0 to 2147483647"),
         ("-A -t www.example.org:80 -s rr", "-t: \"www.example.org:80\": must be a number address"),
         ("-A -t 10.96.0.1:80 -s rr", "rules:3: rule TCP 10.96.0.1:80: belongs to demo/web:"),

@@ -24,10 +24,8 @@ const OPENINGS: [Inside; 2] = [Inside::OPENING[0], Inside::OPENING[1]];
 impl World {
     fn pair(&self, port: u16, thresholds: Thresholds) -> Vec<DesiredDestination> {
         let desired = |server: SocketAddr| DesiredDestination {
-            address: server.ip(),
-            port: server.port(),
-            weight: 1,
             thresholds,
+            ..DesiredDestination::new(server.ip(), server.port(), 1)
         };
         vec![desired(self.second_server(port)), desired(self.server(port))]
     }

@@ -1,9 +1,11 @@
 //! Histories of objects: whatever came before and whatever failed, plan and maps end where a fresh start with the last
 //! objects ends.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use lb_common::address::Protocol;
+use lb_common::layout::LOOKUP_TUNNELS;
 use lb_common::scheduler::Scheduler;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -16,8 +18,8 @@ use crate::datapath::store::memory::MemoryStore;
 use crate::datapath::tests::histories::{assert_consistent, unordered};
 use crate::datapath::{Capacity, Limits};
 use crate::model::{
-    Change, Frontend, Kind, List, Object, ObjectKey, Origin, RuleOptions, RuleOrigin, RuleServer, RuleService, Rules,
-    Scope, SourceId, Thresholds,
+    Change, Frontend, Kind, List, Method, Object, ObjectKey, Origin, RuleOptions, RuleOrigin, RuleServer, RuleService,
+    Rules, Scope, SourceId, Thresholds,
 };
 use crate::plan::{Defaults, Detector, Options, Plan, plan};
 
@@ -54,6 +56,8 @@ enum Step {
         bits: Vec<(usize, u32)>,
     },
     Rules(u32),
+    /// Whether the node has the address of a server.
+    Addresses(bool),
     /// Whether map writes fail from now on.
     Fail(bool),
     Wait,
@@ -68,7 +72,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => any::<u32>().prop_map(Step::Node),
         4 => (source(), any::<bool>(), 0..SLICES).prop_map(|(manifest, slice, index)| Step::Delete { manifest, slice, index }),
         2 => (source(), any::<bool>(), objects).prop_map(|(manifest, slices, bits)| Step::Relist { manifest, slices, bits }),
-        1 => any::<u32>().prop_map(Step::Rules),
+        2 => any::<u32>().prop_map(Step::Rules),
+        1 => any::<bool>().prop_map(Step::Addresses),
         2 => any::<bool>().prop_map(Step::Fail),
         1 => Just(Step::Wait),
     ]
@@ -99,7 +104,10 @@ fn service(index: usize, mut bits: u32) -> Value {
         "metadata": {
             "namespace": "demo", "name": format!("s{index}"),
             "creationTimestamp": format!("2026-01-0{}T00:00:00Z", 9 - index),
-            "annotations": {"bpvs.io/scheduler": one_of(bits, &["rr", "wlc", "sh", "dh"])},
+            "annotations": {
+                "bpvs.io/scheduler": one_of(bits, &["rr", "wlc", "sh", "dh"]),
+                "bpvs.io/forwarding": one_of(bits, &["nat", "dsr"]),
+            },
         },
         "spec": {
             "type": one_of(bits, &["NodePort", "LoadBalancer"]),
@@ -178,6 +186,7 @@ fn rules(bits: u32) -> Rules {
                 port: 1,
                 weight: 1,
                 thresholds: Thresholds::default(),
+                method: Method::ALL[usize::from(*last) % 3],
             })
             .collect(),
     };
@@ -219,17 +228,19 @@ fn change(model: &mut Model, step: &Step) {
             (services(*manifest), Change::Replace(List { objects, ..List::default() }))
         }
         Step::Rules(bits) => (SourceId::RULES, Change::Rules(rules(*bits))),
-        Step::Fail(_) | Step::Wait => return,
+        Step::Addresses(_) | Step::Fail(_) | Step::Wait => return,
     };
     model.change(source, change);
 }
 
+/// Those of the node, and perhaps of the server that a rule has in a tunnel.
+fn addresses(servers: bool) -> Vec<IpAddr> {
+    let all = [[192, 0, 2, 10], [10, 1, 0, 2]].map(IpAddr::from);
+    all[..1 + usize::from(servers)].to_vec()
+}
+
 fn defaults(max_services: usize) -> Defaults {
-    let options = Options {
-        detector: Detector::NodeNetworks,
-        addresses: vec!["192.0.2.10".parse().unwrap()],
-        ..Options::default()
-    };
+    let options = Options { detector: Detector::NodeNetworks, addresses: addresses(false), ..Options::default() };
     Defaults { max_services, options, ..Defaults::default() }
 }
 
@@ -265,7 +276,7 @@ fn writer<S: MapStore>(store: S) -> Writer<S> {
 
 fn history(steps: &[Step], max_services: usize, seed: u64) -> Result<(), TestCaseError> {
     let mut now = Instant::now();
-    let defaults = defaults(max_services);
+    let mut defaults = defaults(max_services);
     let mut model = Model::new();
     let store = FaultyStore::new(MemoryStore::new(CAPACITY), Faults::Never, seed);
     let mut programming = Programming::new(Planner::new(defaults.clone()), writer(store));
@@ -277,6 +288,10 @@ fn history(steps: &[Step], max_services: usize, seed: u64) -> Result<(), TestCas
             Step::Fail(true) => programming.writer.store_mut().set_faults(Faults::Random { percent: 20 }),
             Step::Fail(false) => programming.writer.store_mut().set_faults(Faults::Never),
             Step::Wait => now += Duration::from_secs(2),
+            Step::Addresses(servers) => {
+                defaults.options.addresses = addresses(*servers);
+                programming.planner.set_addresses(addresses(*servers));
+            }
             _ => {}
         }
         let node = model.node("n0");
@@ -294,7 +309,10 @@ fn history(steps: &[Step], max_services: usize, seed: u64) -> Result<(), TestCas
     fresh.apply(&plan(&model, &node, &defaults), now).unwrap();
     prop_assert_eq!(unordered(programming.writer.store()), unordered(fresh.store()));
     prop_assert_eq!(programming.writer.store().networks().unwrap().len(), fresh.store().networks().unwrap().len());
-    prop_assert_eq!(programming.writer.store().lookups().unwrap(), fresh.store().lookups().unwrap());
+    // Tunnels are looked for once there were any.
+    let (found, expected) = (programming.writer.store().lookups().unwrap(), fresh.store().lookups().unwrap());
+    prop_assert_eq!(found | LOOKUP_TUNNELS, expected | LOOKUP_TUNNELS);
+    prop_assert_eq!(expected & !found, 0);
     prop_assert_eq!(programming.compare().unwrap(), Differences::default());
     // Nothing is left to write, for a change and for all.
     let last = programming.planner.plan().clone();

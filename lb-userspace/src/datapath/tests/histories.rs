@@ -42,7 +42,7 @@ pub(crate) fn unordered(store: &impl MapStore) -> Vec<(String, Vec<String>)> {
 pub(crate) fn assert_consistent(store: &MemoryStore) {
     let mut owner: BTreeMap<u32, u32> = BTreeMap::new();
     for (key, entry) in store.entries().unwrap() {
-        assert_eq!(key.lookups() & !store.lookups().unwrap(), 0, "{key:?} is looked for");
+        assert_eq!(key.lookups_with(&entry) & !store.lookups().unwrap(), 0, "{key:?} is looked for");
         for slot in (entry.set_base..entry.set_base + entry.set_length)
             .chain(entry.table_base..entry.table_base + entry.table_length)
         {

@@ -4,6 +4,7 @@ mod compare;
 pub(crate) mod histories;
 mod kernel;
 mod maglev;
+mod methods;
 mod networks;
 mod prefixes;
 mod restore;

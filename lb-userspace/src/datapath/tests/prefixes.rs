@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{
     super::{
-        DesiredService, Frontend, MapStore, Persistence, Plan, Scope, Thresholds, Virtual,
+        DesiredService, Frontend, MapStore, Method, Persistence, Plan, Scope, Thresholds, Virtual,
         dump::outline,
         state::{Member, table},
         store::{
@@ -73,7 +73,7 @@ fn view(store: &MemoryStore, number: u8) -> Option<View> {
     entry(store, number).map(|entry| {
         let (view, available) = follow(store, &entry);
         assert!(available, "the set of a published version is available");
-        assert_eq!(key.lookups() & !store.lookups().unwrap(), 0, "it is looked for");
+        assert_eq!(key.lookups_with(&entry) & !store.lookups().unwrap(), 0, "it is looked for");
         view
     })
 }
@@ -95,15 +95,17 @@ fn any_frontend(number: u8) -> Frontend {
 pub(super) fn any_plan() -> impl Strategy<Value = Plan> {
     let thresholds = prop_oneof![3 => Just((0, 0)), 2 => (1u32..4).prop_flat_map(|upper| (Just(upper), 0..=upper))];
     let weight = prop_oneof![Just(0), Just(1), 1i32..9];
-    let destinations = prop::collection::btree_map(1u8..8, (weight, thresholds), 0..6);
+    let method = prop_oneof![3 => Just(Method::Nat), 2 => prop::sample::select(&Method::ALL[..])];
+    let destinations = prop::collection::btree_map(1u8..8, (weight, thresholds, method), 0..6);
     let persistence = prop::option::weighted(0.3, (1u32..4, 31u8..=32));
     let any_service = (prop::sample::select(&Scheduler::ALL[..]), destinations, any::<bool>(), persistence).prop_map(
         |(scheduler, set, hash_port, persistence)| {
-            let weights: Vec<(u8, i32)> = set.iter().map(|(last, (weight, _))| (*last, *weight)).collect();
+            let weights: Vec<(u8, i32)> = set.iter().map(|(last, (weight, ..))| (*last, *weight)).collect();
             let mut service = DesiredService { hash_port, ..service(scheduler, &weights) };
             service.persistence = persistence.map(|(timeout, netmask)| Persistence { timeout, netmask });
-            for (destination, (_, (upper, lower))) in service.destinations.iter_mut().zip(set.into_values()) {
+            for (destination, (_, (upper, lower), method)) in service.destinations.iter_mut().zip(set.into_values()) {
                 destination.thresholds = Thresholds { upper, lower };
+                destination.method = method;
             }
             service
         },

@@ -1,6 +1,9 @@
 //! Services by mark, of networks and of every port, and what they have beside their destinations.
 
-use std::{net::IpAddr, time::Instant};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    time::Instant,
+};
 
 use Scheduler::{LocalityLeastConnection, RoundRobin, WeightedRoundRobin};
 use lb_common::{
@@ -29,8 +32,17 @@ fn scoped(address: &str, port: u16, scope: Scope) -> Frontend {
     Frontend { scope, ..Frontend::new(address.parse().unwrap(), port, Protocol::Tcp) }
 }
 
+/// Servers are of their service's family.
 fn services(services: impl IntoIterator<Item = (Frontend, DesiredService)>) -> Plan {
-    Plan { services: services.into_iter().collect(), ..Plan::default() }
+    let mut plan = Plan { services: services.into_iter().collect(), ..Plan::default() };
+    for (frontend, service) in &mut plan.services {
+        for server in &mut service.destinations {
+            if let (IpAddr::V6(_), IpAddr::V4(v4)) = (frontend.address, server.address) {
+                server.address = Ipv6Addr::from_bits(0xfd01 << 112 | u128::from(v4.to_bits())).into();
+            }
+        }
+    }
+    plan
 }
 
 fn all() -> [(Frontend, u32); 6] {

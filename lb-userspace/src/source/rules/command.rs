@@ -8,7 +8,7 @@ use lb_common::scheduler::Scheduler;
 
 use super::words::{Given, Opt, Wrong, options, words};
 use crate::model::place::{self, number};
-use crate::model::{Frontend, Persistence, RuleOptions, RuleServer, Scope, Thresholds};
+use crate::model::{Frontend, Method, Persistence, RuleOptions, RuleServer, Scope, Thresholds};
 
 /// What a line does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -251,24 +251,16 @@ impl<'a> Line<'a> {
     }
 
     fn server_options(&self, service: &Frontend) -> Result<RuleServer, Wrong> {
-        let (address, port) = self.server(service)?;
-        let tunnel = [
-            Opt::Tunnel,
-            Opt::TunnelType,
-            Opt::TunnelPort,
-            Opt::TunnelNoChecksum,
-            Opt::TunnelChecksum,
-            Opt::TunnelRemoteChecksum,
-        ];
-        if let Some(option) = tunnel.into_iter().find(|option| self.has(*option)) {
-            return Err(Wrong::option(option, "tunnels are not supported yet, only NAT: state -m"));
+        let (address, mut port) = self.server(service)?;
+        let method = self.method()?;
+        if address.is_ipv4() != service.address.is_ipv4() && method != Method::Tunnel {
+            let family = if service.address.is_ipv4() { "IPv4" } else { "IPv6" };
+            let message = format!("must be an {family} address, as the service's is; in a tunnel (-i) it may be any");
+            return Err(Wrong::value(Opt::Server, self.value(Opt::Server).unwrap_or_default(), message));
         }
-        if self.has(Opt::Route) {
-            return Err(Wrong::option(Opt::Route, "direct routing is not supported yet, only NAT: state -m"));
-        }
-        if !self.has(Opt::Masq) {
-            let message = "ipvsadm's default is direct routing (-g), which is not supported yet, only NAT: state -m";
-            return Err(Wrong::option(Opt::Masq, format!("missing: {message}")));
+        if method != Method::Nat && !matches!(service.scope, Scope::Mark(_)) {
+            // Packets reach it with the port that they have. ipvsadm puts it in place of any other without a word too.
+            port = service.port;
         }
         let highest = i32::MAX;
         let up_to = |text: &str| number(text).filter(|number| *number <= highest as u32);
@@ -284,10 +276,38 @@ impl<'a> Line<'a> {
             let message = format!("must not be higher than the upper threshold (-x), which is {}", thresholds.upper);
             return Err(Wrong::value(Opt::Lower, &thresholds.lower.to_string(), message));
         }
-        Ok(RuleServer { address, port, weight: weight.unwrap_or(1) as i32, thresholds })
+        Ok(RuleServer { address, port, weight: weight.unwrap_or(1) as i32, thresholds, method })
     }
 
-    /// The real server; its port is the service's unless stated.
+    /// How packets reach the server. Without a word: direct routing, as in ipvsadm.
+    fn method(&self) -> Result<Method, Wrong> {
+        const METHODS: [(Opt, Method); 3] =
+            [(Opt::Route, Method::Route), (Opt::Tunnel, Method::Tunnel), (Opt::Masq, Method::Nat)];
+        let mut given = METHODS.into_iter().filter(|(option, _)| self.has(*option));
+        let (first, method) = given.next().unwrap_or((Opt::Route, Method::Route));
+        if let Some((other, _)) = given.next() {
+            let message = format!("packets reach a server in one way, and there is {} already", first.name());
+            return Err(Wrong::option(other, message));
+        }
+        let others = [Opt::TunnelPort, Opt::TunnelNoChecksum, Opt::TunnelChecksum, Opt::TunnelRemoteChecksum];
+        let tunnel = [Opt::TunnelType].into_iter().chain(others).find(|option| self.has(*option));
+        if let Some(option) = tunnel.filter(|_| method != Method::Tunnel) {
+            return Err(Wrong::option(option, "is for tunnels: state -i, or leave it out"));
+        }
+        self.read(Opt::TunnelType, |name| match name {
+            "ipip" => Ok(()),
+            "gue" | "gre" => Err("is not supported: tunnels are of type ipip".to_owned()),
+            _ => Err("must be ipip".to_owned()),
+        })?;
+        match others.into_iter().find(|option| self.has(*option)) {
+            Some(option) => {
+                Err(Wrong::option(option, "is for tunnels of type gue and gre: those are of type ipip here"))
+            }
+            None => Ok(method),
+        }
+    }
+
+    /// The real server, of any family; its port is the service's unless stated.
     fn server(&self, service: &Frontend) -> Result<(IpAddr, u16), Wrong> {
         let missing = || Wrong::option(Opt::Server, "missing: must name the real server");
         let place = self.read(Opt::Server, place::parse)?.ok_or_else(missing)?;
@@ -295,10 +315,6 @@ impl<'a> Line<'a> {
             |message: String| Err(Wrong::value(Opt::Server, self.value(Opt::Server).unwrap_or_default(), message));
         if place.scope != Scope::Address {
             return wrong("a real server is one address, not a network".to_owned());
-        }
-        if place.address.is_ipv4() != service.address.is_ipv4() {
-            let family = if service.address.is_ipv4() { "IPv4" } else { "IPv6" };
-            return wrong(format!("must be an {family} address, as the service's is"));
         }
         Ok((place.address, place.port.unwrap_or(service.port)))
     }

@@ -62,6 +62,22 @@ fn a_connection_is_one_row_that_lives_from_its_last_packet_in_either_direction()
 }
 
 #[test]
+fn who_answers_past_this_node_lives_from_the_clients_last_packet() {
+    for (method, expected) in [(0, 897), (ConnectionState::ROUTE, 894), (ConnectionState::TUNNEL, 894)] {
+        let mut memory = Memory::default();
+        // Of NAT, by the same client port to the same server, later.
+        add(&mut memory, "10.1.2.3:1006", "10.96.0.2:80", "192.168.60.1:80", 1, [100, 103]);
+        add(&mut memory, "10.1.2.3:1006", "10.96.0.1:80", "192.168.60.1:80", 1 | method, [100, 0]);
+        // It has no reply entry of its own.
+        let reply = memory.connections.remove(2);
+        assert!(ConnectionState(reply.1.state).has(ConnectionState::REPLY));
+        let rows = connections(&memory, Duration::from_millis(105_500)).unwrap();
+        assert_eq!(rows[0].virtual_address, "10.96.0.1:80".parse().unwrap());
+        assert_eq!(rows[0].expires_seconds, Some(expected));
+    }
+}
+
+#[test]
 fn templates_are_rows_from_port_0_and_counted_for_their_server() {
     let mut memory = Memory::default();
     let mark = Frontend { scope: Scope::Mark(300), ..Frontend::new([0; 4].into(), 0, Protocol::Tcp) };

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::Method;
 
-/// Rules as one line each: `TCP 10.0.0.1:80 rr p360/32 ops hash-port; 10.1.0.1:8080 w1 x2 y1`.
+/// Rules as one line each: `TCP 10.0.0.1:80 rr p360/32 ops hash-port; 10.1.0.1:8080 w1 x2 y1; 10.1.0.2:80 w1 -i`.
 fn lines(services: &[RuleService]) -> Vec<String> {
     let line = |service: &RuleService| {
         let options = &service.options;
@@ -22,6 +23,9 @@ fn lines(services: &[RuleService]) -> Vec<String> {
             line += &format!("; {address} w{}", server.weight);
             if server.thresholds.upper > 0 {
                 line += &format!(" x{} y{}", server.thresholds.upper, server.thresholds.lower);
+            }
+            if server.method != Method::Nat {
+                line += &format!(" {}", server.method.option());
             }
         }
         line
@@ -105,6 +109,51 @@ fn defaults_are_those_of_the_program_ipvsadm() {
 }
 
 #[test]
+fn servers_are_reached_by_what_is_said_and_at_the_services_port_if_they_get_its_packets() {
+    let parsed = read(
+        "-A -t 10.0.0.1:80\n\
+         -a -t 10.0.0.1:80 -r 10.1.0.1\n\
+         -a -t 10.0.0.1:80 -r 10.1.0.2:8080 -g\n\
+         -a -t 10.0.0.1:80 -r 10.1.0.3:8080 -i\n\
+         -a -t 10.0.0.1:80 -r 10.1.0.4:80 -i -w 2 --tun-type ipip -x 3\n\
+         -a -t 10.0.0.1:80 -r [fd01::1]:8080 --ipip\n\
+         -a -t 10.0.0.1:80 -r 10.1.0.5:8080 --masquerading\n\
+         -A -t [fd00::1]:80\n\
+         -a -t [fd00::1]:80 -r 10.1.0.1:8080 -i\n\
+         -a -t [fd00::1]:80 -r [fd01::1]:8080 --gatewaying\n\
+         -A -f 1\n\
+         -a -f 1 -r 10.1.0.1\n\
+         -a -f 1 -r 10.1.0.2:8080 -g\n\
+         -a -f 1 -r 10.1.0.3:8080 -i\n\
+         -A -u 10.0.0.0/8:53\n\
+         -a -u 10.0.0.0/8:53 -r 10.1.0.1:54 -i\n\
+         -A -t 10.0.0.2 -p 5\n\
+         -a -t 10.0.0.2 -r 10.1.0.1:54 -g\n\
+         -A -t 10.0.0.3:80\n\
+         -a -t 10.0.0.3:80 -r 10.1.0.1 -m\n\
+         -e -t 10.0.0.3:80 -r 10.1.0.1:8080 -i -w 3\n\
+         -a -t 10.0.0.3:80 -r 10.1.0.2 -m\n\
+         -e -t 10.0.0.3:80 -r 10.1.0.2 -w 4\n\
+         -a -t 10.0.0.3:80 -r 10.1.0.3 -i\n\
+         -d -t 10.0.0.3:80 -r 10.1.0.3:80\n",
+    );
+    assert_eq!(problems(&parsed), [""; 0]);
+    assert_eq!(
+        lines(&parsed.services),
+        [
+            "TCP 10.0.0.1:80 wlc; 10.1.0.1:80 w1 -g; 10.1.0.2:80 w1 -g; 10.1.0.3:80 w1 -i; 10.1.0.4:80 w2 x3 y0 -i; \
+             [fd01::1]:80 w1 -i; 10.1.0.5:8080 w1",
+            "TCP [fd00::1]:80 wlc; 10.1.0.1:80 w1 -i; [fd01::1]:80 w1 -g",
+            "FWM 1 wlc; 10.1.0.1:0 w1 -g; 10.1.0.2:8080 w1 -g; 10.1.0.3:8080 w1 -i",
+            "UDP 10.0.0.0/8:53 wlc; 10.1.0.1:53 w1 -i",
+            "TCP 10.0.0.2:0 wlc p5/32; 10.1.0.1:0 w1 -g",
+            // As in ipvsadm, an edit says all anew.
+            "TCP 10.0.0.3:80 wlc; 10.1.0.1:80 w3 -i; 10.1.0.2:80 w4 -g",
+        ]
+    );
+}
+
+#[test]
 fn commands_are_done_in_their_order() {
     let parsed = read(
         "-A -t 10.0.0.9:80 -s rr\n\
@@ -128,11 +177,19 @@ fn commands_are_done_in_their_order() {
 #[test]
 fn each_wrong_line_is_told_with_its_place_and_what_to_do() {
     for (line, expected) in [
-        ("-a -t 10.0.0.1:80 -r 10.1.0.1 -g", "rules:3: rule TCP 10.0.0.1:80: -g: direct routing is not supported yet"),
-        ("-a -t 10.0.0.1:80 -r 10.1.0.1", "-m: missing: ipvsadm's default is direct routing"),
-        ("-a -t 10.0.0.1:80 -r 10.1.0.1 -i", "-i: tunnels are not supported yet, only NAT: state -m"),
-        ("-a -t 10.0.0.1:80 -r 10.1.0.1 -i --tun-type gue --tun-port 6", "-i: tunnels are not supported"),
-        ("-a -t 10.0.0.1:80 -r 10.1.0.1 -m --tun-nocsum", "--tun-nocsum: tunnels are not supported"),
+        ("-a -t 10.0.0.1:80 -r 10.1.0.1 -g -m", "rules:3: rule TCP 10.0.0.1:80: -m: packets reach a server in one way"),
+        ("-a -t 10.0.0.1:80 -r 10.1.0.1 -i -g", "-i: packets reach a server in one way, and there is -g already"),
+        ("-a -t 10.0.0.1:80 -r 10.1.0.1 -i --tun-type gue --tun-port 6", "--tun-type: \"gue\": is not supported"),
+        (
+            "-a -t 10.0.0.1:80 -r 10.1.0.1 -i --tun-type gre",
+            "--tun-type: \"gre\": is not supported: tunnels are of type",
+        ),
+        ("-a -t 10.0.0.1:80 -r 10.1.0.1 -i --tun-type vxlan", "--tun-type: \"vxlan\": must be ipip"),
+        ("-a -t 10.0.0.1:80 -r 10.1.0.1 -i --tun-csum", "--tun-csum: is for tunnels of type gue and gre"),
+        ("-a -t 10.0.0.1:80 -r 10.1.0.1 -m --tun-nocsum", "--tun-nocsum: is for tunnels: state -i"),
+        ("-a -t 10.0.0.1:80 -r 10.1.0.1 --tun-type ipip", "--tun-type: is for tunnels: state -i"),
+        ("-a -t 10.0.0.1:80 -r [fd00::1] -g", "-r: \"[fd00::1]\": must be an IPv4 address"),
+        ("-e -t 10.0.0.1:80 -r 10.1.0.1:8080 -g", "-r: \"10.1.0.1:80\": is no server of this service"),
         ("-a -t 10.0.0.1:80 -r 10.1.0.9 -m -w -1", "-w: \"-1\": must be a number from 0 to 2147483647"),
         ("-a -t 10.0.0.1:80 -r 10.1.0.9 -m -w 2147483648", "-w: \"2147483648\": must be a number"),
         ("-a -t 10.0.0.1:80 -r 10.1.0.9 -m -w 1k", "-w: \"1k\""),
@@ -144,7 +201,7 @@ fn each_wrong_line_is_told_with_its_place_and_what_to_do() {
         ("-a -t 10.0.0.1:80 -r 10.1.0.9 -m -x 99999999999", "-x: \"99999999999\": must be a number of connections"),
         ("-a -t 10.0.0.1:80 -r 10.1.0.1:8080 -m", "-r: \"10.1.0.1:8080\": is a server of this service already"),
         ("-a -t 10.0.0.1:80 -r web -m", "-r: \"web\": must be a number address"),
-        ("-a -t 10.0.0.1:80 -r [fd00::1]:80 -m", "-r: \"[fd00::1]:80\": must be an IPv4 address"),
+        ("-a -t 10.0.0.1:80 -r [fd00::1]:80 -m", "must be an IPv4 address, as the service's is; in a tunnel"),
         ("-a -t 10.0.0.1:80 -r 10.0.0.0/8 -m", "-r: \"10.0.0.0/8\": a real server is one address"),
         ("-a -t 10.0.0.1:80 -m", "-r: missing"),
         ("-a -t 10.0.0.1:80 -r 10.1.0.9 -m -s rr", "-s: is no option of -a"),
@@ -297,7 +354,7 @@ proptest! {
     fn any_words_end_in_rules_or_problems(
         words in prop::collection::vec(
             prop::sample::select(vec![
-                "-A", "-a", "-E", "-e", "-D", "-d", "-C", "-t", "-u", "-f", "-6", "-r", "-m", "-g", "-w", "-x", "-y", "-p",
+                "-A", "-a", "-E", "-e", "-D", "-d", "-C", "-t", "-u", "-f", "-6", "-r", "-m", "-g", "-i", "--tun-type", "ipip", "-w", "-x", "-y", "-p",
                 "-M", "-b", "-s", "-o", "--pe", "\n", "\n", "10.0.0.1:80", "10.0.0.1", "[fd00::1]:80", "[", "]", "/", ":",
                 "0", "1", "rr", "sh", "sh-port", "255.255.255.0", "#", "=", "-", "--", "10.0.0.0/8:1", "\u{e9}",
             ]),
