@@ -19,7 +19,8 @@ use lb_common::{
 
 use crate::{
     maps::{DESTINATIONS_MAP, LOCALITY, LOCALITY_SETS},
-    schedule::{Request, candidate, repeat, scan_by_locality},
+    scan::scan_by_locality,
+    schedule::{Request, candidate, repeat},
 };
 
 const CHUNK: u32 = LOCALITY_CHUNK as u32;

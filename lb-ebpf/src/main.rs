@@ -38,6 +38,7 @@ mod persistence;
 mod reply;
 mod respond;
 mod route;
+mod scan;
 mod schedule;
 mod settings;
 mod shortcut;
