@@ -146,17 +146,35 @@ fn find(frame: Frame, packet: &Packet, way: &mut Way) -> u32 {
 /// The packet does not fit, with a header that the client does not know of.
 #[inline(always)]
 fn too_big(packet: &Packet, way: &mut Way) -> i32 {
-    let fits = way.mtu.wrapping_sub(way.overhead);
-    // Less than every link must carry (RFC 791, RFC 8200 5): nobody would send smaller ones.
+    match fits(packet, way) {
+        0 => verdict::drop(Drop::TooBig),
+        fits => {
+            way.rest = fits.to_be();
+            answer(packet, Drop::TooBig, respond::too_big(packet.family), way)
+        }
+    }
+}
+
+/// Bytes of a client's packet that fit the way; 0 if that is less than every link must carry (RFC 791, RFC 8200 5): nobody
+/// would send smaller ones.
+#[inline(always)]
+pub fn fits(packet: &Packet, way: &Way) -> u32 {
     let least = match packet.family {
         Family::V4 => 68,
         Family::V6 => 1280,
     };
-    if fits < least || fits > way.mtu {
-        return verdict::drop(Drop::TooBig);
+    let fits = way.mtu.wrapping_sub(way.overhead);
+    if fits < least || fits > way.mtu { 0 } else { fits }
+}
+
+/// Sends a packet of this node's to the one that [`Way`] has as its server.
+#[inline(always)]
+pub fn deliver(frame: Frame, packet: &Packet, way: &mut Way) -> i32 {
+    match find(frame, packet, way) {
+        LEAVES => send(frame, packet, way),
+        HERE => NEXT,
+        _ => verdict::drop(Drop::NoRoute),
     }
-    way.rest = fits.to_be();
-    answer(packet, Drop::TooBig, respond::too_big(packet.family), way)
 }
 
 /// Has the client told, unless it is an ICMP error that does not get there (RFC 1122 3.2.2).

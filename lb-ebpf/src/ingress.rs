@@ -15,7 +15,7 @@ use crate::{
     count, dsr, fragments,
     frame::Frame,
     maps::Scratch,
-    masquerade, passage, reply, respond,
+    masquerade, passage, relay, reply, respond,
     settings::{now, scratch, settings},
     translate::{ErrorRewrite, parse, parse_quoted, translate, translate_error},
     tunnel,
@@ -52,6 +52,7 @@ pub fn parsed(frame: Frame) -> i32 {
         admit::STRAY => answer_stray(frame, packet),
         admit::RACED => raced(frame, packet),
         dsr::PAST => past(frame, packet),
+        relay::RELAY => relay::tell(frame),
         verdict => verdict,
     }
 }
@@ -201,7 +202,7 @@ fn forward(frame: Frame, packet: &Packet, rewrite: &Rewrite, state: ConnectionSt
 #[inline(never)]
 fn icmp_error(frame: Frame, packet: &Packet, quoted: &mut Packet) -> i32 {
     if !parse_quoted(frame, packet, quoted) {
-        return NEXT;
+        return relay::find(frame, packet, quoted);
     }
     let Some(entry) = Entry::find(&nat::quoted_key(quoted)) else { return NEXT };
     let state = entry.state();

@@ -105,13 +105,13 @@ pub fn explain(frame: Frame, packet: &Packet) -> i32 {
 /// Answers with an ICMP error, from the frontend: its first word, without a checksum, and its second.
 #[inline(never)]
 pub fn error(frame: Frame, packet: &Packet, message: u32, rest: u32) -> i32 {
-    if unanswerable(packet) {
-        return verdict::drop(Drop::Unanswerable);
-    }
-    match write_error(frame, packet, message, rest) {
-        Some(()) => turn_round(frame),
-        None => verdict::drop(Drop::Unanswerable),
-    }
+    if write(frame, packet, message, rest) { turn_round(frame) } else { verdict::drop(Drop::Unanswerable) }
+}
+
+/// Writes such an error over the packet; false if there is to be no answer, or could be none.
+#[inline(always)]
+pub fn write(frame: Frame, packet: &Packet, message: u32, rest: u32) -> bool {
+    !unanswerable(packet) && write_error(frame, packet, message, rest).is_some()
 }
 
 #[inline(always)]

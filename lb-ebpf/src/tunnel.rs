@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// Length of an Ethernet header without tags.
-const ETHERNET: u32 = 14;
+pub const ETHERNET: u32 = 14;
 
 /// Puts a packet inside of another one, for this server, behind a header of `overhead` bytes. 0 if it could not.
 #[inline(never)]
@@ -81,7 +81,7 @@ pub fn wrap(frame: Frame, packet: &Packet, server: &Address, overhead: u32) -> u
 /// Makes room for a header before the packet, or takes one away. What segmentation offload will make of the packet has the
 /// payload that its sender chose.
 #[inline(always)]
-fn adjust(frame: Frame, by: i32, flags: u32) -> bool {
+pub fn adjust(frame: Frame, by: i32, flags: u32) -> bool {
     let flags = u64::from(flags | BPF_F_ADJ_ROOM_FIXED_GSO);
     // SAFETY: `skb` is this program's context; the helper checks lengths.
     unsafe { bpf_skb_adjust_room(frame.skb(), by, BPF_ADJ_ROOM_MAC, flags) == 0 }
@@ -131,50 +131,71 @@ pub fn take_out(frame: Frame) -> u32 {
 
 /// What an outer header says.
 pub struct Around {
+    /// Its source.
+    pub director: Address,
     /// Its destination.
-    server: Address,
+    pub server: Address,
     /// Length of the packet inside, by this header; 0 where it does not say.
     length: u32,
     /// Length of the header.
-    header: u32,
+    pub header: u32,
     /// Traffic class.
     class: u8,
     /// Family of both packets.
-    family: Family,
+    pub family: Family,
 }
 
-/// Reads the outer header; false if it is none of a tunnel within one family, or of a part of a packet.
-#[inline(never)]
+/// Reads the header that a frame begins with; false as [`read_header`] is.
+#[inline(always)]
 fn read_around(frame: Frame, around: &mut Around) -> bool {
     let Some(ethertype) = frame.read_seldom::<2>(ETHERNET - 2) else { return false };
-    if ethertype == tunnel::ethertype(Family::V4) {
-        let Some(header) = frame.read_seldom::<20>(ETHERNET) else { return false };
-        let total = u32::from(u16::from_be_bytes([header[2], header[3]]));
-        around.header = u32::from(header[0] & 0x0f) * 4;
-        around.class = header[1];
-        around.family = Family::V4;
-        around.server = Address::from_v4_word(u32::from_ne_bytes([header[16], header[17], header[18], header[19]]));
-        around.length = if total == 0 { 0 } else { total.wrapping_sub(around.header) };
-        // Neither more fragments nor an offset.
-        let whole = header[6] & 0x3f == 0 && header[7] == 0;
-        return header[0] >> 4 == 4
-            && around.header >= 20
-            && (total == 0 || total > around.header)
-            && whole
-            && header[9] == tunnel::PROTOCOL_IPV4;
+    let family = if ethertype == tunnel::ethertype(Family::V4) {
+        Family::V4
+    } else if ethertype == tunnel::ethertype(Family::V6) {
+        Family::V6
+    } else {
+        return false;
+    };
+    read_header(frame, ETHERNET, family, around)
+}
+
+/// Reads an outer header; false if it is none of a tunnel within one family, or of a part of a packet.
+#[inline(never)]
+pub fn read_header(frame: Frame, at: u32, family: Family, around: &mut Around) -> bool {
+    around.family = family;
+    match family {
+        Family::V4 => {
+            let Some(header) = frame.read_seldom::<20>(at) else { return false };
+            let total = u32::from(u16::from_be_bytes([header[2], header[3]]));
+            around.header = u32::from(header[0] & 0x0f) * 4;
+            around.class = header[1];
+            let address = |at: usize| {
+                Address::from_v4_word(u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]))
+            };
+            around.director = address(12);
+            around.server = address(16);
+            around.length = if total == 0 { 0 } else { total.wrapping_sub(around.header) };
+            // Neither more fragments nor an offset.
+            let whole = header[6] & 0x3f == 0 && header[7] == 0;
+            header[0] >> 4 == 4
+                && around.header >= 20
+                && (total == 0 || total > around.header)
+                && whole
+                && header[9] == tunnel::PROTOCOL_IPV4
+        }
+        Family::V6 => {
+            let Some(header) = frame.read_seldom::<40>(at) else { return false };
+            let mut address = [0; 16];
+            address.copy_from_slice(&header[8..24]);
+            around.director = Address::from_v6_bytes(address);
+            address.copy_from_slice(&header[24..]);
+            around.server = Address::from_v6_bytes(address);
+            around.header = 40;
+            around.class = header[0] << 4 | header[1] >> 4;
+            around.length = u32::from(u16::from_be_bytes([header[4], header[5]]));
+            header[0] >> 4 == 6 && header[6] == tunnel::PROTOCOL_IPV6
+        }
     }
-    if ethertype == tunnel::ethertype(Family::V6) {
-        let Some(header) = frame.read_seldom::<40>(ETHERNET) else { return false };
-        let mut destination = [0; 16];
-        destination.copy_from_slice(&header[24..]);
-        around.header = 40;
-        around.class = header[0] << 4 | header[1] >> 4;
-        around.family = Family::V6;
-        around.server = Address::from_v6_bytes(destination);
-        around.length = u32::from(u16::from_be_bytes([header[4], header[5]]));
-        return header[0] >> 4 == 6 && header[6] == tunnel::PROTOCOL_IPV6;
-    }
-    false
 }
 
 /// Parses the packet inside; false if it is none of ours, or does not fit.

@@ -290,3 +290,46 @@ fn a_neighbour_that_nobody_has_asked_for_yet_is_no_obstacle() {
         director.leaves(&director.request(4000, Inside::Udp));
     }
 }
+
+/// An error to this node about a packet that it sent, from a router on the way to the server.
+fn about(director: &Director, sent: &[u8], length: usize) -> Vec<u8> {
+    let node = director.world.node(0);
+    let outer = Packet::new(director.world.router(), node);
+    outer.frame(&outer.icmp_error(IcmpError::TooBig(1400), &sent[14..14 + length]))
+}
+
+#[test]
+fn a_router_that_says_too_big_of_the_outer_packet_is_heard_by_the_client() {
+    for director in Director::both(Method::Tunnel) {
+        let header = if director.world.v6 { 40 } else { 20 };
+        let (client, vip) = (director.world.client(4000), director.world.vip(CHANGED));
+        let packet = Packet::new(client, vip);
+        let request = packet.frame(&packet.udp(&[5; 1000]));
+        let sent = director.expected(&request);
+        let unknown = about(&director, &sent, 300);
+        assert_eq!(director.ingress(&unknown).frame, unknown, "of no connection");
+        director.leaves(&request);
+        for length in [2 * header + 8, 300, sent.len() - 14] {
+            let run = director.ingress(&about(&director, &sent, length));
+            assert_eq!(run.verdict, REDIRECTED, "{length}: {:?}", director.world.datapath.all_drops().unwrap());
+            let found = verify(&run.frame).unwrap();
+            assert_eq!((found.from.ip(), found.to.ip()), (vip.ip(), client.ip()));
+            assert_eq!((found.kind, found.code), if director.world.v6 { (2, 0) } else { (3, 4) });
+            let at = 14 + header + 4;
+            let mtu = u32::from_be_bytes(run.frame[at..at + 4].try_into().unwrap());
+            assert_eq!(mtu as usize, 1400 - header, "what fits inside");
+            let quoted = &sent[14 + header..14 + length];
+            assert_eq!(run.frame[at + 4..], quoted[..quoted.len().min(run.frame.len() - at - 4)], "{length}");
+        }
+        let short = about(&director, &sent, 2 * header + 4);
+        assert_eq!(director.ingress(&short).frame, short, "too little of it");
+        let mut other = director.expected(&request);
+        other[14 + if director.world.v6 { 39 } else { 19 }] ^= 1;
+        if !director.world.v6 {
+            mend(&mut other[14..]);
+        }
+        let other = about(&director, &other, 300);
+        assert_eq!(director.ingress(&other).frame, other, "of another server");
+        assert_eq!(director.world.datapath.all_drops().unwrap(), []);
+    }
+}
