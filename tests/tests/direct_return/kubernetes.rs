@@ -98,16 +98,32 @@ fn endpoints_of_other_nodes_answer_past_this_one_and_node_ports_through_it() {
         assert_eq!(served(&lan.client, address, TCP), [(HERE, own), (THERE, own)].into(), "at {address}");
     }
 
+    // Who keeps its server keeps it at every frontend, however it is reached there.
+    let sticky = service(&lan, "dsr").spec("sessionAffinity: ClientIP").without(HERE);
+    manifests.write("web.yaml", &sticky.yaml()).unwrap();
+    until_listed([&director, &node], "persistent 10800", true);
+    until_listed([&director, &node], &lan.here.addresses[0].to_string(), false);
+    let [external, cluster] = [VIRTUAL[0], cluster()[0]];
+    assert_eq!(connected(&lan.client, external, TCP).first().map(|(server, _)| *server), Some(THERE));
+    let sticky = service(&lan, "dsr").spec("sessionAffinity: ClientIP");
+    manifests.write("web.yaml", &sticky.yaml()).unwrap();
+    until_listed([&director, &node], &lan.here.addresses[0].to_string(), true);
+    let (own, node_port) = (lan.client.like(external), lan.director.like(external));
+    for (to, port, seen) in [(external, TCP, own), (cluster, TCP, own), (node_port, NODE_PORT, node_port)] {
+        assert_eq!(connected(&lan.client, to, port), [(THERE, seen)].into(), "at {to}");
+    }
+
     for agent in [director, node] {
         agent.cleanup().unwrap();
     }
 }
 
-/// Waits until no agent lists what it should list no more.
-fn until_gone(agents: [&Agent<'_>; 2], word: &str) {
+/// Waits until all agents list something, or none does any more.
+fn until_listed(agents: [&Agent<'_>; 2], word: &str, wanted: bool) {
     for agent in agents {
-        let gone = || Ok((!agent.command(&["list"])?.contains(word)).then_some(()));
-        wait_for(&format!("list without {word}"), CHANGE, gone, || agent.command(&["list"]).unwrap()).unwrap();
+        let ask = || Ok((agent.command(&["list"])?.contains(word) == wanted).then_some(()));
+        let what = format!("list {} {word}", if wanted { "with" } else { "without" });
+        wait_for(&what, CHANGE, ask, || agent.command(&["list"]).unwrap()).unwrap();
     }
 }
 
@@ -137,14 +153,14 @@ fn connections_outlive_their_endpoint_and_the_annotation() {
 
     // As while a pod ends: it is no endpoint any more, its connections are there.
     manifests.write("web.yaml", &service(&lan, "dsr").without(THERE).yaml()).unwrap();
-    until_gone(agents, &lan.there.addresses[0].to_string());
+    until_listed(agents, &lan.there.addresses[0].to_string(), false);
     go_on("without its endpoint");
     let own = lan.client.like(VIRTUAL[0]);
     assert_eq!(connected(&lan.client, VIRTUAL[0], TCP), [(HERE, own)].into());
 
     // Back to NAT: new connections come through the director, from its address.
     manifests.write("web.yaml", &service(&lan, "nat").yaml()).unwrap();
-    until_gone(agents, " Tunnel ");
+    until_listed(agents, " Tunnel ", false);
     go_on("without the annotation");
     let client = lan.client.listen();
     let seen = lan.director.like(VIRTUAL[0]);
