@@ -11,7 +11,7 @@ pub const OBJECT_VARIABLE: &str = "BPVS_BPF_OBJECT";
 /// Entries of the maps. Small by default, so that many tests can hold a datapath of their own at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// `services` and `service_prefixes`.
+    /// `services` and `service_prefixes`; `networks` holds as many cluster addresses, and networks beside them.
     pub services: u32,
     /// `scheduler_state`: the highest service id is one less.
     pub service_ids: u32,
@@ -67,6 +67,7 @@ pub fn open(sizes: &Sizes) -> Result<Ebpf> {
     loader
         .map_max_entries("services", sizes.services)
         .map_max_entries("service_prefixes", sizes.services)
+        .map_max_entries("networks", sizes.services + 16_384)
         .map_max_entries("scheduler_state", sizes.service_ids)
         .map_max_entries("affinity_timeouts", sizes.service_ids)
         .map_max_entries("destination_slots", sizes.slots)
