@@ -80,7 +80,7 @@ impl Agent {
                 .collect();
             format!("{} -> {}", SocketAddr::new(frontend.address, frontend.port), servers.join(" "))
         };
-        plan.services.iter().map(line).collect()
+        plan.services.iter().map(|(frontend, service)| (frontend, &**service)).map(line).collect()
     }
 
     /// Takes updates until the plan is this.

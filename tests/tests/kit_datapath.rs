@@ -73,7 +73,7 @@ fn an_ipv6_connection_lives_until_it_times_out() -> Result<()> {
 #[test]
 fn every_scope_stands_in_the_maps_that_the_programs_read() -> Result<()> {
     let mut datapath = Datapath::load(Sizes::default())?;
-    let (_, mut service) = plan("10.96.0.1", "10.1.0.9").services.pop_first().unwrap();
+    let mut service = plan("10.96.0.1", "10.1.0.9").services.values().next().unwrap().as_ref().clone();
     service.persistence = Some(Persistence { timeout: 60, netmask: 24 });
     service.destinations[0].thresholds = Thresholds { upper: 4, lower: 2 };
     let frontend =

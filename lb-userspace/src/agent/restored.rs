@@ -1,6 +1,8 @@
 //! What an earlier agent programmed, kept for as long as some of the input has never been readable: it may be what
 //! those services came from.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use lb_common::layout::{ConnectionKey, ConnectionState, KEY_PACKET, SERVICE_BY_ADDRESS, ServiceKey};
 use lb_common::scheduler::Scheduler;
@@ -12,7 +14,7 @@ use crate::view::tables::Tables;
 /// The services that were programmed when this agent started.
 #[derive(Debug, Default)]
 pub struct Restored {
-    services: Vec<(Frontend, DesiredService)>,
+    services: Vec<(Frontend, Arc<DesiredService>)>,
 }
 
 impl Restored {
@@ -25,13 +27,13 @@ impl Restored {
     /// Adds what no plan states to a plan.
     pub fn fill(&self, plan: &mut Plan) {
         for (frontend, service) in &self.services {
-            plan.services.entry(*frontend).or_insert_with(|| service.clone());
+            plan.services.insert_missing(*frontend, service);
         }
     }
 
     /// Forgets everything: from now on the plan says it all.
     pub fn forget(&mut self) {
-        self.services.clear();
+        self.services = Vec::new();
     }
 }
 
@@ -53,7 +55,7 @@ pub fn names(tables: &impl Tables) -> Result<Vec<(u32, ServiceKey)>> {
     Ok(names)
 }
 
-fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
+fn service(row: &ServiceRow) -> Option<(Frontend, Arc<DesiredService>)> {
     let frontend = row.frontend()?;
     let mut destinations: Vec<DesiredDestination> = row
         .destinations
@@ -80,7 +82,7 @@ fn service(row: &ServiceRow) -> Option<(Frontend, DesiredService)> {
         destinations,
         access: row.access.clone(),
     };
-    Some((frontend, desired))
+    Some((frontend, desired.into()))
 }
 
 #[cfg(test)]

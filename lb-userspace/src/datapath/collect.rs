@@ -85,7 +85,7 @@ impl<S: MapStore> Writer<S> {
         }
         idle.retain(|id| !named.contains_key(id));
         let holds = |state: &ServiceState| state.published.as_ref().is_some_and(holds_destinations);
-        self.templates = !named.is_empty() || self.services.values().any(holds);
+        self.templates = !named.is_empty() || self.services.values().map(Box::as_ref).any(holds);
         Ok(())
     }
 

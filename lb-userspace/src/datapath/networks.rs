@@ -155,7 +155,7 @@ impl<S: MapStore> Writer<S> {
         let of_node = of_node(plan);
         let mut old = Vec::new();
         for owner in owners.into_iter().filter(|owner| *owner != NETWORK_CLUSTER_ADDRESSES) {
-            let wanted = match self.services.get(&owner) {
+            let wanted = match self.services.get(&owner).map(Box::as_ref) {
                 None => BTreeSet::new(),
                 Some(ServiceState { applied: Some(applied), .. }) => of_service(owner, &applied.access).collect(),
                 Some(state) if state.published.is_some() => continue,

@@ -89,7 +89,7 @@ impl<S: MapStore> Writer<S> {
         self.take_over_thresholds()?;
         // What drains may be of a service that was persistent.
         let holds = |state: &ServiceState| state.published.as_ref().is_some_and(holds_destinations);
-        self.templates = !self.draining.is_empty() || self.services.values().any(holds);
+        self.templates = !self.draining.is_empty() || self.services.values().map(Box::as_ref).any(holds);
         let missing = self.lookups_needed() & !self.lookups;
         if missing != 0 {
             self.findings.push(Finding::Lookups { missing });
@@ -98,6 +98,7 @@ impl<S: MapStore> Writer<S> {
         self.service_ids = IdPool::new(capacity.service_ids.saturating_sub(1), &used);
         let used = self.records.keys().copied().collect();
         self.destination_ids = IdPool::new(self.limits.destinations, &used);
+        self.compact();
         Ok(())
     }
 
@@ -128,7 +129,7 @@ impl<S: MapStore> Writer<S> {
         }
         let (set, slots) = self.claim(service, set)?;
         let (table_runs, cells) = self.claim(service, table)?;
-        let (list, ids) = self.members(service, value.id, &slots);
+        let list = self.members(service, value.id, &slots);
         let mut rewrite = false;
         if found == self.findings.len() && cells != self::table(scheduler, &list).unwrap_or_default() {
             // mh's table follows from the records too, and a writer that was stopped leaves records of a version that it
@@ -149,11 +150,10 @@ impl<S: MapStore> Writer<S> {
             rewrite: rewrite || self.findings.len() > found,
             table: table_runs,
             list,
-            ids,
             set,
             ..ServiceState::default()
         };
-        self.services.insert(value.id, state);
+        self.services.insert(value.id, state.into());
         self.by_virtual.insert(service, value.id);
         self.live.add(&key, &value);
         Ok(())
@@ -183,33 +183,27 @@ impl<S: MapStore> Writer<S> {
     }
 
     /// The list that a set holds, without the slots that name no destination of the service.
-    fn members(
-        &mut self,
-        service: Virtual,
-        id: u32,
-        slots: &[DestinationSlot],
-    ) -> (Vec<Member>, BTreeMap<Server, u32>) {
+    fn members(&mut self, service: Virtual, id: u32, slots: &[DestinationSlot]) -> Vec<Member> {
         let mut list = Vec::with_capacity(slots.len());
-        let mut ids = BTreeMap::new();
+        let mut servers = BTreeSet::new();
         for (position, slot) in slots.iter().enumerate() {
             let problem = match self.records.get(&slot.destination) {
                 None => "does not exist",
                 Some(record) if record.service != id => "belongs to another service",
                 Some(record) => {
                     let server = Server::from(record);
-                    if ids.insert(server, slot.destination).is_none() {
+                    if servers.insert(server) {
                         list.push(Member::restored(slot, record));
                         continue;
                     }
                     // The first stays.
-                    ids.extend(list.iter().rev().find(|member| member.server == server).map(|m| (server, m.id)));
                     "stands there twice"
                 }
             };
             let position = position as u32;
             self.findings.push(Finding::Slot { service, position, id: slot.destination, problem });
         }
-        (list, ids)
+        list
     }
 
     /// Destinations in no set drain, those of removed services too: the id of such a service stays reserved.
@@ -231,7 +225,9 @@ impl<S: MapStore> Writer<S> {
             }
             let state = self.services.entry(service).or_default();
             state.draining += 1;
-            let kept = *state.ids.entry(Server::from(&record)).or_insert(id);
+            let server = Server::from(&record);
+            let listed = state.list.iter().find(|member| member.server == server).map(|member| member.id);
+            let kept = listed.unwrap_or_else(|| *state.ids.entry(server).or_insert(id));
             if kept != id {
                 self.findings.push(Finding::Twin { id, other: kept });
             }

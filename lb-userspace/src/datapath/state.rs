@@ -1,6 +1,6 @@
 //! What the writer remembers of a service and its destinations.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Instant};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
 
 use lb_common::{
     address::{Address, Port},
@@ -98,7 +98,7 @@ pub(super) struct ServiceState {
     pub(super) last_version: u16,
     /// The set of the published version, head first.
     pub(super) list: Vec<Member>,
-    /// Ids of all destinations, of the set and draining.
+    /// Ids of the destinations that drain: they get them back if they return.
     pub(super) ids: BTreeMap<Server, u32>,
     /// How many destinations drain.
     pub(super) draining: u32,
@@ -109,7 +109,7 @@ pub(super) struct ServiceState {
     /// Edits that the scheduler word may not have seen.
     pub(super) word_log: WordLog,
     /// What was asked for when everything was last written; `None` if something is missing.
-    pub(super) applied: Option<DesiredService>,
+    pub(super) applied: Option<Arc<DesiredService>>,
     /// The maps were inconsistent: write a new version whatever the difference.
     pub(super) rewrite: bool,
 }

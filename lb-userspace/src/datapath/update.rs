@@ -1,6 +1,6 @@
 //! Bringing one service to what is desired.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use lb_common::{
     layout::{AffinityTimeout, Service},
@@ -22,7 +22,7 @@ impl<S: MapStore> Writer<S> {
     pub(super) fn update(
         &mut self,
         service: Virtual,
-        desired: &DesiredService,
+        desired: &Arc<DesiredService>,
         now: Instant,
         summary: &mut Summary,
     ) -> Result<(), ApplyError> {
@@ -59,7 +59,8 @@ impl<S: MapStore> Writer<S> {
         let removed = (self.services.len() as u32).saturating_sub(self.live.count());
         let total = self.service_ids.limit();
         let id = self.service_ids.allocate().ok_or_else(|| refuse(removed, total))?;
-        self.services.insert(id, ServiceState { virtual_service: Some(service), ..ServiceState::default() });
+        let state = ServiceState { virtual_service: Some(service), ..ServiceState::default() };
+        self.services.insert(id, state.into());
         self.by_virtual.insert(service, id);
         Ok(id)
     }
@@ -69,7 +70,7 @@ impl<S: MapStore> Writer<S> {
         &mut self,
         id: u32,
         service: Virtual,
-        desired: &DesiredService,
+        desired: &Arc<DesiredService>,
         diff: &mut Diff,
         now: Instant,
     ) -> Result<bool, ApplyError> {
@@ -211,7 +212,7 @@ impl<S: MapStore> Writer<S> {
         self.live.add(&key, &value);
         state.last_version = value.version;
         state.rewrite = false;
-        state.list.clone_from(&diff.list);
+        state.list = diff.list.clone();
         for (owned, new) in [(&mut state.set, &version.set), (&mut state.table, &version.table)] {
             if let Some(new) = new {
                 std::mem::replace(owned, new.clone()).into_iter().for_each(|run| self.arena.retire(run, now));
@@ -220,11 +221,13 @@ impl<S: MapStore> Writer<S> {
         for member in &diff.list[..diff.added] {
             self.draining.remove(&member.id);
             self.unretired.remove(&member.id);
+            state.ids.remove(&member.server);
             state.draining -= 1;
         }
         for member in &diff.removed {
             self.draining.insert(member.id, Draining::of(id));
             self.unretired.insert(member.id);
+            state.ids.insert(member.server, member.id);
             state.draining += 1;
         }
     }

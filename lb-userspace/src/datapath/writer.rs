@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
+    sync::Arc,
     time::Instant,
 };
 
@@ -65,7 +66,7 @@ pub struct Summary {
 pub struct Writer<S> {
     pub(super) store: S,
     pub(super) limits: Limits,
-    pub(super) services: BTreeMap<u32, ServiceState>,
+    pub(super) services: BTreeMap<u32, Box<ServiceState>>,
     pub(super) by_virtual: BTreeMap<Virtual, u32>,
     /// What `destinations` holds, for every id in use.
     pub(super) records: HashMap<u32, Destination>,
@@ -117,6 +118,7 @@ impl<S: MapStore> Writer<S> {
     /// `now` decides which freed slots may be written again; it must not go backwards.
     pub fn apply(&mut self, plan: &Plan, now: Instant) -> Result<Summary, Vec<ApplyError>> {
         let mut errors = Vec::new();
+        let known = self.services.len();
         let all = plan.services.iter().map(|(frontend, desired)| (Virtual::from(frontend), desired));
         let wanted = distinct(all.collect(), &mut errors);
         let removed: Vec<Virtual> = self
@@ -129,7 +131,11 @@ impl<S: MapStore> Writer<S> {
             .collect();
         let owners = self.networks.iter().map(|network| network.owner).collect();
         let addresses = self.all_cluster_addresses(plan);
-        self.bring_all(plan, wanted, &removed, (owners, addresses), now, errors)
+        let result = self.bring_all(plan, wanted, &removed, (owners, addresses), now, errors);
+        if self.services.len() > 2 * known {
+            self.compact();
+        }
+        result
     }
 
     /// The same where no other services than these of `plan` are others, or gone, than at the last apply, and all of that
@@ -162,7 +168,7 @@ impl<S: MapStore> Writer<S> {
     fn bring_all(
         &mut self,
         plan: &Plan,
-        wanted: Vec<(Virtual, &DesiredService)>,
+        wanted: Vec<(Virtual, &Arc<DesiredService>)>,
         removed: &[Virtual],
         (owners, addresses): (BTreeSet<u32>, BTreeSet<IpAddr>),
         now: Instant,
@@ -201,6 +207,13 @@ impl<S: MapStore> Writer<S> {
         if errors.is_empty() { Ok(summary) } else { Err(errors) }
     }
 
+    /// What came in order has left each node of the trees half empty.
+    pub(super) fn compact(&mut self) {
+        self.services = std::mem::take(&mut self.services).into_iter().collect();
+        self.by_virtual = std::mem::take(&mut self.by_virtual).into_iter().collect();
+        self.networks = std::mem::take(&mut self.networks).into_iter().collect();
+    }
+
     fn is_published(&self, id: u32) -> bool {
         self.services.get(&id).is_some_and(|state| state.published.is_some())
     }
@@ -234,6 +247,7 @@ impl<S: MapStore> Writer<S> {
         }
         for member in state.list.drain(..) {
             state.draining += 1;
+            state.ids.insert(member.server, member.id);
             self.draining.insert(member.id, Draining::of(id));
             self.unretired.insert(member.id);
         }
@@ -342,9 +356,9 @@ impl<S: MapStore> Writer<S> {
 
 /// Services in the order of frontends as packets see them; of two that are one to packets, the first.
 fn distinct<'a>(
-    mut wanted: Vec<(Virtual, &'a DesiredService)>,
+    mut wanted: Vec<(Virtual, &'a Arc<DesiredService>)>,
     errors: &mut Vec<ApplyError>,
-) -> Vec<(Virtual, &'a DesiredService)> {
+) -> Vec<(Virtual, &'a Arc<DesiredService>)> {
     // Stable, and already sorted but for v4-mapped addresses: linear.
     wanted.sort_by_key(|(service, _)| *service);
     wanted.dedup_by(|(service, desired), (kept, other)| {

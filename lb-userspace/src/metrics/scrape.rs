@@ -1,6 +1,6 @@
 //! All metrics of one moment, as text.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
@@ -13,7 +13,7 @@ use super::services::{self, Existing};
 use super::tables::Tables;
 use crate::datapath::store::kernel::{KernelMaps, KernelStore};
 use crate::kernel::pins::Pins;
-use crate::plan::{DesiredService, Frontend, Holders};
+use crate::plan::{Frontend, Holders, Services};
 
 /// What states each service: the agent tells, scrapes read.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +21,7 @@ pub struct Names(Arc<Mutex<Arc<Holders>>>);
 
 impl Names {
     /// Tells what states these services now, which are others than before, or gone.
-    pub fn update(&self, services: &BTreeMap<Frontend, DesiredService>, touched: &BTreeSet<Frontend>) {
+    pub fn update(&self, services: &Services, touched: &BTreeSet<Frontend>) {
         if touched.is_empty() {
             return;
         }
@@ -30,7 +30,7 @@ impl Names {
         let names = Arc::make_mut(&mut names);
         for frontend in touched {
             match services.get(frontend) {
-                Some(service) => drop(names.insert(*frontend, service.origin.clone())),
+                Some(service) => drop(names.insert(*frontend, service.clone())),
                 None => drop(names.remove(frontend)),
             }
         }

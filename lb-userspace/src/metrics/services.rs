@@ -45,7 +45,7 @@ pub(super) fn families(
     limit: usize,
 ) -> Result<Vec<MetricFamily>, StoreError> {
     let names: BTreeMap<Virtual, &str> =
-        names.iter().map(|(frontend, origin)| (Virtual::from(frontend), origin.as_str())).collect();
+        names.iter().map(|(frontend, service)| (Virtual::from(frontend), service.origin.as_str())).collect();
     let services = existing.services.iter();
     let mut services: Vec<_> =
         services.filter_map(|(key, service)| Some((Virtual::from_key(key)?, service.id))).collect();

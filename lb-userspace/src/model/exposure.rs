@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
 
 use ipnet::IpNet;
 
@@ -52,6 +53,12 @@ pub struct Exposure {
 }
 
 impl Exposure {
+    /// What most Services say is nothing: kept once.
+    pub(crate) fn shared(self) -> Arc<Self> {
+        static NOTHING: LazyLock<Arc<Exposure>> = LazyLock::new(Arc::default);
+        if self == **NOTHING { NOTHING.clone() } else { self.into() }
+    }
+
     /// Whether traffic from outside stays on the node: the policy means nothing on a Service that by its type and
     /// external addresses has no such traffic (SV-7).
     pub fn is_external_local(&self) -> bool {

@@ -10,6 +10,8 @@ pub mod affinity;
 pub mod exposure;
 pub(crate) mod field;
 pub mod frontend;
+mod index;
+mod names;
 pub mod node;
 pub mod object;
 pub(crate) mod place;
@@ -20,10 +22,12 @@ pub mod service_cidr;
 pub mod slice;
 mod source_id;
 mod store;
+mod stored;
 pub mod tree;
 pub mod weights;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
@@ -40,7 +44,9 @@ pub use slice::{Endpoint, EndpointSlice, Hints, SlicePort, Trigger};
 pub use source_id::SourceId;
 pub use weights::Weights;
 
-use store::{Store, Stored};
+use names::Names;
+use store::Store;
+use stored::Stored;
 
 /// Everything that a source has.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -85,6 +91,7 @@ pub struct Changes {
 #[derive(Debug, Default)]
 pub struct Model {
     sources: BTreeMap<SourceId, Source>,
+    names: Names,
     rules_changed: bool,
 }
 
@@ -157,13 +164,14 @@ impl Model {
     }
 
     /// Takes a new or changed object. True if another version holds now.
-    pub fn apply(&mut self, source: SourceId, object: Object) -> bool {
+    pub fn apply(&mut self, source: SourceId, mut object: Object) -> bool {
+        self.names.share(&mut object.key.namespace);
         let source = self.sources.entry(source).or_default();
         match object.key.kind {
-            Kind::Service => source.services.apply(&object, Service::read),
-            Kind::EndpointSlice => source.slices.apply(&object, EndpointSlice::read),
-            Kind::Node => source.nodes.apply(&object, Node::read),
-            Kind::ServiceCidr => source.service_cidrs.apply(&object, ServiceCidr::read),
+            Kind::Service => source.services.apply(&object, Service::read, &mut self.names),
+            Kind::EndpointSlice => source.slices.apply(&object, EndpointSlice::read, &mut self.names),
+            Kind::Node => source.nodes.apply(&object, Node::read, &mut self.names),
+            Kind::ServiceCidr => source.service_cidrs.apply(&object, ServiceCidr::read, &mut self.names),
         }
     }
 
@@ -187,13 +195,14 @@ impl Model {
     }
 
     fn list(&mut self, source: SourceId, objects: Vec<Object>) {
-        let source = self.sources.entry(source).or_default();
-        for object in objects {
+        let (source, names) = (self.sources.entry(source).or_default(), &mut self.names);
+        for mut object in objects {
+            names.share(&mut object.key.namespace);
             match object.key.kind {
-                Kind::Service => source.services.list(&object, Service::read),
-                Kind::EndpointSlice => source.slices.list(&object, EndpointSlice::read),
-                Kind::Node => source.nodes.list(&object, Node::read),
-                Kind::ServiceCidr => source.service_cidrs.list(&object, ServiceCidr::read),
+                Kind::Service => source.services.list(&object, Service::read, names),
+                Kind::EndpointSlice => source.slices.list(&object, EndpointSlice::read, names),
+                Kind::Node => source.nodes.list(&object, Node::read, names),
+                Kind::ServiceCidr => source.service_cidrs.list(&object, ServiceCidr::read, names),
             }
         }
     }
@@ -278,7 +287,7 @@ impl Model {
 
     /// What is known of the node with this name.
     pub fn node(&self, name: &str) -> Node {
-        let key = ObjectKey { kind: Kind::Node, namespace: String::new(), name: name.to_owned() };
+        let key = ObjectKey { kind: Kind::Node, namespace: Arc::default(), name: name.into() };
         let known = self.sources.values().find_map(|source| source.nodes.get(&key));
         known.cloned().unwrap_or_else(|| Node::named(name))
     }
@@ -337,38 +346,6 @@ impl Model {
                 }
             }
         }
-    }
-}
-
-impl Stored for Service {
-    const INDEXED: bool = false;
-
-    fn service(&self) -> Option<ServiceName> {
-        Some(ServiceName { namespace: self.namespace.clone(), name: self.name.clone() })
-    }
-}
-
-impl Stored for EndpointSlice {
-    const INDEXED: bool = true;
-
-    fn service(&self) -> Option<ServiceName> {
-        Some(ServiceName { namespace: self.namespace.clone(), name: self.service.clone() })
-    }
-}
-
-impl Stored for ServiceCidr {
-    const INDEXED: bool = false;
-
-    fn service(&self) -> Option<ServiceName> {
-        None
-    }
-}
-
-impl Stored for Node {
-    const INDEXED: bool = false;
-
-    fn service(&self) -> Option<ServiceName> {
-        None
     }
 }
 

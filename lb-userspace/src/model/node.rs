@@ -64,7 +64,7 @@ impl Node {
         let addresses = fields[1].and_then(|()| read_addresses(&status, report));
         let deleted = metadata.key("deletionTimestamp");
         Self {
-            name: object.key.name.clone(),
+            name: object.key.name.to_string(),
             zone,
             pod_networks: pod_networks.unwrap_or_else(|Noted| before.pod_networks.clone()),
             addresses: addresses.unwrap_or_else(|Noted| before.addresses.clone()),

@@ -60,9 +60,9 @@ pub struct ObjectKey {
     /// Kind.
     pub kind: Kind,
     /// Namespace; empty for what is in none.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Name.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl fmt::Display for ObjectKey {
@@ -78,9 +78,9 @@ impl fmt::Display for ObjectKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceName {
     /// Namespace.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Name.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl ServiceName {
@@ -149,7 +149,7 @@ impl Object {
     }
 }
 
-fn identity(kind: Kind, tree: &Tree, report: &mut Report<'_>) -> Option<(String, String)> {
+fn identity(kind: Kind, tree: &Tree, report: &mut Report<'_>) -> Option<(Arc<str>, Arc<str>)> {
     const NAME: &str = "must be a name of 1 to 253 lower-case letters, digits, '-' and '.'";
     let root = Field::root(tree);
     let metadata = root.key("metadata");
@@ -165,9 +165,9 @@ fn identity(kind: Kind, tree: &Tree, report: &mut Report<'_>) -> Option<(String,
         if valid.is_none() {
             report.wrong(&field, NAME);
         }
-        valid.map(str::to_owned)
+        valid.map(Arc::from)
     };
     let name = read("name", None)?;
-    let namespace = if kind.is_of_cluster() { String::new() } else { read("namespace", Some("default"))? };
+    let namespace = if kind.is_of_cluster() { Arc::default() } else { read("namespace", Some("default"))? };
     Some((namespace, name))
 }

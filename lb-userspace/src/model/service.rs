@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use lb_common::address::Protocol;
 use lb_common::scheduler::Scheduler;
@@ -25,9 +26,9 @@ pub const SERVICE_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name"
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Namespace.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Where it was written.
     pub origin: Origin,
     /// `creationTimestamp`, seconds since 1970.
@@ -38,7 +39,7 @@ pub struct Service {
     /// Ports; (name, protocol) and (number, protocol) are unique.
     pub ports: Vec<ServicePort>,
     /// How it is reached from outside, and its traffic policies. For a Service without addresses: the default.
-    pub exposure: Exposure,
+    pub exposure: Arc<Exposure>,
     /// Scheduler; the default one if not stated.
     pub scheduler: Option<Scheduler>,
     /// Flags of the scheduler.
@@ -53,7 +54,7 @@ pub struct Service {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
     /// Name, which may be empty. Slices refer to it.
-    pub name: String,
+    pub name: Arc<str>,
     /// Protocol.
     pub protocol: Protocol,
     /// Number.
@@ -123,9 +124,9 @@ impl Service {
                 _ => usable,
             }),
             exposure: if served {
-                Exposure::read(&root, kind, previous.map(|service| &service.exposure), report)
+                Exposure::read(&root, kind, previous.map(|service| &*service.exposure), report).shared()
             } else {
-                Exposure::default()
+                Exposure::default().shared()
             },
             ports: read_ports(&spec.key("ports"), report, previous.map_or(&[], |service| &service.ports)),
             scheduler,
@@ -204,6 +205,7 @@ fn read_addresses(spec: &Field<'_>, report: &mut Report<'_>) -> Result<Vec<IpAdd
             _ => usable.push(address),
         }
     }
+    usable.shrink_to_fit();
     if wrong { Err(usable) } else { Ok(usable) }
 }
 
@@ -236,6 +238,7 @@ fn read_ports(list: &Field<'_>, report: &mut Report<'_>, previous: &[ServicePort
             ports.push(port);
         }
     }
+    ports.shrink_to_fit();
     ports
 }
 
@@ -246,12 +249,12 @@ fn read_port(entry: &Field<'_>, report: &mut Report<'_>, previous: &[ServicePort
     let name = entry.key("name").text(report, "must be text")?.unwrap_or_default();
     let protocol = read_protocol(&entry.key("protocol"), report)?;
     let number = entry.key("port");
-    let before = previous.iter().find(|port| port.name == name && port.protocol == protocol);
+    let before = previous.iter().find(|port| *port.name == *name && port.protocol == protocol);
     match number.port(report) {
         Ok(Some(port)) => {
             let node_port = entry.key("nodePort").optional_port(report);
             let node_port = node_port.unwrap_or_else(|Noted| before.and_then(|port| port.node_port));
-            Ok(ServicePort { name: name.to_owned(), protocol, port, node_port })
+            Ok(ServicePort { name: name.into(), protocol, port, node_port })
         }
         missing => {
             if missing.is_ok() {

@@ -1,6 +1,7 @@
 //! EndpointSlices.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use lb_common::address::Protocol;
@@ -23,13 +24,13 @@ pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSlice {
     /// Namespace.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Where it was written.
     pub origin: Origin,
     /// Name of its Service, in its namespace.
-    pub service: String,
+    pub service: Arc<str>,
     /// Ports that are stated whole.
     pub ports: Vec<SlicePort>,
     /// Endpoints; the same address may stand several times.
@@ -53,7 +54,7 @@ pub struct Trigger {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlicePort {
     /// Name of the Service's port that it belongs to.
-    pub name: String,
+    pub name: Arc<str>,
     /// Protocol of that port.
     pub protocol: Protocol,
     /// Number at the endpoints.
@@ -72,11 +73,11 @@ pub struct Endpoint {
     /// Is going away.
     pub terminating: bool,
     /// Name of the node it runs on.
-    pub node: Option<String>,
+    pub node: Option<Arc<str>>,
     /// Its zone.
-    pub zone: Option<String>,
+    pub zone: Option<Arc<str>>,
     /// Name of its `targetRef`.
-    pub pod: Option<String>,
+    pub pod: Option<Box<str>>,
     /// Whom it is meant for. None for an endpoint that is for all.
     pub hints: Option<Box<Hints>>,
 }
@@ -85,9 +86,9 @@ pub struct Endpoint {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Zones.
-    pub zones: Vec<String>,
+    pub zones: Box<[Arc<str>]>,
     /// Nodes.
-    pub nodes: Vec<String>,
+    pub nodes: Box<[Arc<str>]>,
 }
 
 impl EndpointSlice {
@@ -112,7 +113,7 @@ impl EndpointSlice {
         }
         let label = labels.key(SERVICE_NAME_LABEL);
         let service = match label.text(report, "must be the name of a Service")? {
-            Some(service) if !service.is_empty() => service.to_owned(),
+            Some(service) if !service.is_empty() => service.into(),
             _ if report.in_file() => {
                 report.wrong(&label, "must name the Service that the slice belongs to");
                 return Err(Noted);
@@ -138,6 +139,7 @@ impl EndpointSlice {
                 endpoints.push(endpoint);
             }
         }
+        endpoints.shrink_to_fit();
         let annotations = metadata.key("annotations");
         let annotated = annotations.entries(report);
         let weight = previous.and_then(|slice| slice.weight);
@@ -181,13 +183,14 @@ fn read_ports(list: &Field<'_>, report: &mut Report<'_>, previous: &[SlicePort])
             continue;
         }
         match number.port(report) {
-            Ok(Some(port)) => ports.push(SlicePort { name: name.to_owned(), protocol, port }),
+            Ok(Some(port)) => ports.push(SlicePort { name: name.into(), protocol, port }),
             Ok(None) => {}
             Err(Noted) => {
-                ports.extend(previous.iter().find(|port| port.name == name && port.protocol == protocol).cloned());
+                ports.extend(previous.iter().find(|port| *port.name == *name && port.protocol == protocol).cloned());
             }
         }
     }
+    ports.shrink_to_fit();
     Ok(ports)
 }
 
@@ -215,9 +218,9 @@ fn read_endpoint(entry: &Field<'_>, report: &mut Report<'_>, v4: bool) -> Result
         ready: conditions.key("ready").truth(report)?.unwrap_or(true),
         serving: conditions.key("serving").truth(report)?.unwrap_or(true),
         terminating: conditions.key("terminating").truth(report)?.unwrap_or(false),
-        node: entry.key("nodeName").text(report, TEXT)?.map(str::to_owned),
-        zone: entry.key("zone").text(report, TEXT)?.map(str::to_owned),
-        pod: target.key("name").text(report, TEXT)?.map(str::to_owned),
+        node: entry.key("nodeName").text(report, TEXT)?.map(Arc::from),
+        zone: entry.key("zone").text(report, TEXT)?.map(Arc::from),
+        pod: target.key("name").text(report, TEXT)?.map(Box::from),
         hints: read_hints(&entry.key("hints"), report),
     }))
 }
@@ -230,16 +233,16 @@ fn read_hints(field: &Field<'_>, report: &mut Report<'_>) -> Option<Box<Hints>> 
     (!zones.is_empty() || !nodes.is_empty()).then(|| Box::new(Hints { zones, nodes }))
 }
 
-fn read_names(list: &Field<'_>, report: &mut Report<'_>) -> Vec<String> {
-    let Ok(entries) = list.items(report) else { return Vec::new() };
+fn read_names(list: &Field<'_>, report: &mut Report<'_>) -> Box<[Arc<str>]> {
+    let Ok(entries) = list.items(report) else { return Box::default() };
     let mut names = Vec::new();
     for entry in entries {
         if !entry.is_map(report) {
             continue;
         }
         if let Ok(Some(name)) = entry.key("name").text(report, "must be text") {
-            names.push(name.to_owned());
+            names.push(name.into());
         }
     }
-    names
+    names.into()
 }

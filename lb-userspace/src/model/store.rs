@@ -1,45 +1,38 @@
 //! The objects of one kind that one source has: their valid versions and what is wrong with them.
-//!
-//! Also which of them belong to a Service, what is wrong, and what has changed since somebody asked: each can be had without
-//! looking at all objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ServiceName;
+use super::index::Index;
+use super::names::Names;
 use super::object::{Object, ObjectKey, Origin};
 use super::problem::Problem;
+use super::stored::Stored;
 
 /// Judges an object: its valid version given the one before, and what is wrong.
 type Read<T> = fn(&Object, Option<&T>) -> (Option<T>, Vec<Problem>);
 
-/// An object that may belong to a Service.
-pub(super) trait Stored: PartialEq {
-    /// Whether the Service cannot be told from the object's key, so that an index is kept.
-    const INDEXED: bool;
-
-    /// The Service that this version belongs to.
-    fn service(&self) -> Option<ServiceName>;
-}
+/// In boxes, as a tree has places for more than it holds.
+type Entries<T> = BTreeMap<ObjectKey, Box<Entry<T>>>;
 
 #[derive(Debug)]
 pub(super) struct Store<T> {
-    entries: BTreeMap<ObjectKey, Entry<T>>,
+    entries: Entries<T>,
     /// What was told of a list that is not whole yet.
-    listed: BTreeMap<ObjectKey, Entry<T>>,
-    /// Objects of a Service, in order, where [`Stored::INDEXED`].
-    of_service: BTreeMap<ServiceName, Vec<ObjectKey>>,
-    /// Objects of which something is wrong.
-    wrong: BTreeSet<ObjectKey>,
-    /// Objects that have another valid version than before, where [`Stored::INDEXED`].
-    changed: BTreeSet<ObjectKey>,
-    /// Services that such objects belong to, or did.
-    services: BTreeSet<ServiceName>,
+    listed: Entries<T>,
+    index: Index,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     /// The version that holds; none for an object that never was valid or feeds nothing.
     valid: Option<T>,
+    /// None for an object of the API server with which all is well.
+    rest: Option<Box<Rest>>,
+}
+
+#[derive(Debug, Default)]
+struct Rest {
     /// Where the newest version was written.
     origin: Origin,
     problems: Vec<Problem>,
@@ -47,31 +40,23 @@ struct Entry<T> {
 
 impl<T> Default for Store<T> {
     fn default() -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            listed: BTreeMap::new(),
-            of_service: BTreeMap::new(),
-            wrong: BTreeSet::new(),
-            changed: BTreeSet::new(),
-            services: BTreeSet::new(),
-        }
+        Self { entries: BTreeMap::new(), listed: BTreeMap::new(), index: Index::default() }
     }
 }
 
 impl<T: Stored> Store<T> {
     /// Takes an object. True if another version holds now.
-    pub(super) fn apply(&mut self, object: &Object, read: Read<T>) -> bool {
-        let previous = self.entries.remove(&object.key);
-        let entry = Entry::read(object, previous.as_ref(), read);
-        let differs = self.note(&object.key, previous.as_ref(), Some(&entry));
-        self.entries.insert(object.key.clone(), entry);
-        differs
+    pub(super) fn apply(&mut self, object: &Object, read: Read<T>, names: &mut Names) -> bool {
+        let entry = Entry::read(object, self.get(&object.key), read, names);
+        let previous = self.entries.insert(object.key.clone(), entry);
+        let now = self.entries.get(&object.key).map(Box::as_ref);
+        note(&mut self.index, &object.key, previous.as_deref(), now)
     }
 
     /// Forgets an object. True if there was one that held.
     pub(super) fn delete(&mut self, key: &ObjectKey) -> bool {
         let previous = self.entries.remove(key);
-        self.note(key, previous.as_ref(), None)
+        note(&mut self.index, key, previous.as_deref(), None)
     }
 
     /// Forgets what was told of a list that never became whole.
@@ -80,8 +65,9 @@ impl<T: Stored> Store<T> {
     }
 
     /// Takes an object of a list: it holds when the list is whole. The first of two objects with one key holds.
-    pub(super) fn list(&mut self, object: &Object, read: Read<T>) {
+    pub(super) fn list(&mut self, object: &Object, read: Read<T>, names: &mut Names) {
         if let Some(first) = self.listed.get_mut(&object.key) {
+            let first = first.rest.get_or_insert_default();
             let problem = stated_twice(&object.key, &object.origin, &first.origin);
             // Once per place: a file that lists an object three times is told of the second and the third.
             if !first.problems.contains(&problem) {
@@ -89,7 +75,7 @@ impl<T: Stored> Store<T> {
             }
             return;
         }
-        let entry = Entry::read(object, self.entries.get(&object.key), read);
+        let entry = Entry::read(object, self.get(&object.key), read, names);
         self.listed.insert(object.key.clone(), entry);
     }
 
@@ -99,7 +85,8 @@ impl<T: Stored> Store<T> {
         let mut previous = std::mem::take(&mut self.entries);
         let mut listed = std::mem::take(&mut self.listed);
         for (key, entry) in &listed {
-            changed.extend(self.note(key, previous.remove(key).as_ref(), Some(entry)).then(|| key.clone()));
+            let before = previous.remove(key);
+            changed.extend(note(&mut self.index, key, before.as_deref(), Some(entry)).then(|| key.clone()));
         }
         for key in kept {
             if let Some(entry) = previous.remove(key) {
@@ -107,48 +94,11 @@ impl<T: Stored> Store<T> {
             }
         }
         for (key, gone) in previous {
-            changed.extend(self.note(&key, Some(&gone), None).then_some(key));
+            changed.extend(note(&mut self.index, &key, Some(&gone), None).then_some(key));
         }
-        self.entries = listed;
-    }
-
-    /// Notes that an object has another version. True if another one holds.
-    fn note(&mut self, key: &ObjectKey, before: Option<&Entry<T>>, after: Option<&Entry<T>>) -> bool {
-        if after.is_some_and(|entry| !entry.problems.is_empty()) {
-            self.wrong.insert(key.clone());
-        } else {
-            self.wrong.remove(key);
-        }
-        let (before, after) = (before.and_then(|e| e.valid.as_ref()), after.and_then(|e| e.valid.as_ref()));
-        if before == after {
-            return false;
-        }
-        let (before, after) = (before.and_then(T::service), after.and_then(T::service));
-        if T::INDEXED {
-            self.changed.insert(key.clone());
-            if before != after {
-                self.index(key, before.as_ref(), after.as_ref());
-            }
-        }
-        self.services.extend(before.into_iter().chain(after));
-        true
-    }
-
-    fn index(&mut self, key: &ObjectKey, before: Option<&ServiceName>, after: Option<&ServiceName>) {
-        if let Some(service) = before
-            && let Some(keys) = self.of_service.get_mut(service)
-        {
-            keys.retain(|other| other != key);
-            if keys.is_empty() {
-                self.of_service.remove(service);
-            }
-        }
-        if let Some(service) = after {
-            let keys = self.of_service.entry(service.clone()).or_default();
-            if let Err(place) = keys.binary_search(key) {
-                keys.insert(place, key.clone());
-            }
-        }
+        // Built anew it has no gaps: what was told in order has left each node half empty.
+        self.entries = listed.into_iter().collect();
+        self.index.compact();
     }
 
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&T> {
@@ -163,28 +113,31 @@ impl<T: Stored> Store<T> {
         self.entries.is_empty()
     }
 
-    /// The objects of a Service, where [`Stored::INDEXED`].
+    /// The objects of a Service, in order, where [`Stored::INDEXED`].
     pub(super) fn of_service(&self, service: &ServiceName) -> impl Iterator<Item = (&ObjectKey, &T)> {
-        let keys = self.of_service.get(service).into_iter().flatten();
-        keys.filter_map(|key| Some((key, self.get(key)?)))
+        self.index.of_service(service).filter_map(|name| {
+            let key = ObjectKey { kind: T::KIND, namespace: service.namespace.clone(), name: name.clone() };
+            let (key, entry) = self.entries.get_key_value(&key)?;
+            Some((key, entry.valid.as_ref()?))
+        })
     }
 
-    /// The Services that have objects, where [`Stored::INDEXED`].
+    /// The Services that have objects, each at least once, where [`Stored::INDEXED`].
     pub(super) fn services_of(&self) -> impl Iterator<Item = &ServiceName> {
-        self.of_service.keys()
+        self.index.services()
     }
 
     /// What has changed since this was asked last: objects, where [`Stored::INDEXED`], and Services that they belong to.
     pub(super) fn take_changed(&mut self) -> (BTreeSet<ObjectKey>, BTreeSet<ServiceName>) {
-        (std::mem::take(&mut self.changed), std::mem::take(&mut self.services))
+        self.index.take_changed()
     }
 
     fn wrong(&self) -> impl Iterator<Item = &Entry<T>> {
-        self.wrong.iter().filter_map(|key| self.entries.get(key))
+        self.index.wrong.iter().filter_map(|key| self.entries.get(key).map(Box::as_ref))
     }
 
     pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
-        self.wrong().flat_map(|entry| &entry.problems)
+        self.wrong().flat_map(Entry::problems)
     }
 
     /// True if there is an object that is wrong and never was right.
@@ -193,10 +146,29 @@ impl<T: Stored> Store<T> {
     }
 }
 
+/// Notes that an object has another version. True if another one holds.
+fn note<T: Stored>(index: &mut Index, key: &ObjectKey, before: Option<&Entry<T>>, after: Option<&Entry<T>>) -> bool {
+    if after.is_some_and(|entry| !entry.problems().is_empty()) {
+        index.wrong.insert(key.clone());
+    } else {
+        index.wrong.remove(key);
+    }
+    index.note(key, before.and_then(|entry| entry.valid.as_ref()), after.and_then(|entry| entry.valid.as_ref()))
+}
+
 impl<T> Entry<T> {
-    fn read(object: &Object, previous: Option<&Self>, read: Read<T>) -> Self {
-        let (valid, problems) = read(object, previous.and_then(|entry| entry.valid.as_ref()));
-        Self { valid, origin: object.origin.clone(), problems }
+    fn problems(&self) -> &[Problem] {
+        self.rest.as_ref().map_or(&[], |rest| &rest.problems)
+    }
+}
+
+impl<T: Stored> Entry<T> {
+    fn read(object: &Object, previous: Option<&T>, read: Read<T>, names: &mut Names) -> Box<Self> {
+        let (mut valid, problems) = read(object, previous);
+        valid.iter_mut().for_each(|valid| valid.share(names));
+        let plain = problems.is_empty() && object.origin == Origin::default();
+        let rest = (!plain).then(|| Box::new(Rest { origin: object.origin.clone(), problems }));
+        Box::new(Self { valid, rest })
     }
 }
 

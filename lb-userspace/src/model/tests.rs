@@ -97,7 +97,7 @@ fn right_objects_are_read_without_a_problem() {
     assert_eq!(weight(None, Some("n1"), Some("eu-1")), Some(3));
     assert_eq!(weight(None, None, None), None);
     let slice = slice(&model);
-    assert_eq!((slice.service.as_str(), slice.weight, slice.endpoints.len()), ("web", Some(7), 2));
+    assert_eq!((&*slice.service, slice.weight, slice.endpoints.len()), ("web", Some(7), 2));
     assert!(slice.endpoints[1].ready && slice.endpoints[1].serving && !slice.endpoints[1].terminating);
 }
 
@@ -259,7 +259,7 @@ fn a_wrong_part_of_a_slice_is_one_problem_and_the_other_endpoints_stay() {
             "{to}: {text}"
         );
         let slice = slice(&model);
-        assert_eq!((slice.weight, slice.service.as_str()), (Some(7), "web"), "{to}");
+        assert_eq!((slice.weight, &*slice.service), (Some(7), "web"), "{to}");
         assert_eq!(slice.endpoints[0].address, "10.1.0.1".parse::<IpAddr>().unwrap(), "{to}");
         assert!(slice.ports.iter().any(|port| port.port == 8080), "{to}");
     }
@@ -291,7 +291,7 @@ fn slice_ports_without_name_or_number_are_skipped() {
     let ports = "- {port: 1}\n- {name: p}\n- {name: q, port: 9}\n";
     let model = model([changed(SLICE, "- {name: http, port: 8080, protocol: TCP}\n", ports)]);
     assert_eq!(model.problems(), []);
-    assert_eq!(slice(&model).ports.iter().map(|port| port.name.clone()).collect::<Vec<_>>(), ["q", "dns"]);
+    assert_eq!(slice(&model).ports.iter().map(|port| &*port.name).collect::<Vec<_>>(), ["q", "dns"]);
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn a_list_replaces_everything_but_what_it_keeps() {
     let third = changed(SERVICE, "name: web", "name: third");
     let mut model = model([object(SERVICE), other.clone(), third]);
     model.replace(SOURCE, List { kept: vec![other.key.clone()], ..List::default() });
-    assert_eq!(model.services().map(|service| service.name.as_str()).collect::<Vec<_>>(), ["other"]);
+    assert_eq!(model.services().map(|service| &*service.name).collect::<Vec<_>>(), ["other"]);
 }
 
 #[test]

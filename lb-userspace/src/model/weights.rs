@@ -28,7 +28,11 @@ enum Scope {
 
 /// The weights that a Service states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Weights {
+pub struct Weights(Option<Box<Stated>>);
+
+/// What most Services have none of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Stated {
     pods: BTreeMap<String, i32>,
     nodes: BTreeMap<String, i32>,
     zones: BTreeMap<String, i32>,
@@ -38,23 +42,28 @@ impl Weights {
     /// The most specific weight for an endpoint: its pod's, else its node's, else its zone's.
     pub fn of(&self, pod: Option<&str>, node: Option<&str>, zone: Option<&str>) -> Option<i32> {
         let find = |weights: &BTreeMap<String, i32>, name: Option<&str>| weights.get(name?).copied();
-        find(&self.pods, pod).or_else(|| find(&self.nodes, node)).or_else(|| find(&self.zones, zone))
+        let Stated { pods, nodes, zones } = self.0.as_deref()?;
+        find(pods, pod).or_else(|| find(nodes, node)).or_else(|| find(zones, zone))
     }
 
-    fn scope(&self, scope: Scope) -> &BTreeMap<String, i32> {
-        match scope {
-            Scope::Pod => &self.pods,
-            Scope::Node => &self.nodes,
-            Scope::Zone => &self.zones,
-        }
+    fn known(&self, scope: Scope, name: &str) -> Option<i32> {
+        let Stated { pods, nodes, zones } = self.0.as_deref()?;
+        let weights = match scope {
+            Scope::Pod => pods,
+            Scope::Node => nodes,
+            Scope::Zone => zones,
+        };
+        weights.get(name).copied()
     }
 
-    fn scope_mut(&mut self, scope: Scope) -> &mut BTreeMap<String, i32> {
-        match scope {
-            Scope::Pod => &mut self.pods,
-            Scope::Node => &mut self.nodes,
-            Scope::Zone => &mut self.zones,
-        }
+    fn insert(&mut self, scope: Scope, name: &str, weight: i32) {
+        let Stated { pods, nodes, zones } = &mut **self.0.get_or_insert_default();
+        let weights = match scope {
+            Scope::Pod => pods,
+            Scope::Node => nodes,
+            Scope::Zone => zones,
+        };
+        weights.insert(name.to_owned(), weight);
     }
 
     /// Reads the annotation of a Service. A wrong entry keeps the weight that its key had before, if any.
@@ -76,14 +85,14 @@ impl Weights {
                 Some(weight) => Some(weight),
                 None => {
                     report.wrong_part(field, shown(entry), FORM);
-                    previous.scope(scope).get(name).copied()
+                    previous.known(scope, name)
                 }
             };
             let Some(weight) = weight else { continue };
-            if weights.scope(scope).contains_key(name) {
+            if weights.known(scope, name).is_some() {
                 report.wrong_part(field, shown(entry), "stated twice: the first one holds");
             } else {
-                weights.scope_mut(scope).insert(name.to_owned(), weight);
+                weights.insert(scope, name, weight);
             }
         }
         weights

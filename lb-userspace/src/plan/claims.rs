@@ -38,11 +38,12 @@ impl Planner {
         let (mut used, limit) = (0, self.defaults.max_services);
         let mut left_out: BTreeMap<Who, usize> = BTreeMap::new();
         for (frontend, winner) in winners {
-            let fits = used + winner.size <= limit;
+            let size = usize::from(winner.size);
+            let fits = used + size <= limit;
             if fits {
-                used += winner.size;
+                used += size;
             } else {
-                *left_out.entry(winner.who).or_default() += winner.size;
+                *left_out.entry(winner.who).or_default() += size;
             }
             if let Some(contest) = self.contests.get_mut(&frontend) {
                 contest.admitted = fits;
@@ -85,7 +86,7 @@ fn lost(model: &Model, frontend: Frontend, loser: &Claimant, winner: &Claimant) 
 pub(super) fn origin_of(model: &Model, claimant: &Claimant) -> String {
     let found = match (&claimant.who, claimant.field) {
         (Who::Service(name), Field::Port(index) | Field::Address(index, _) | Field::NodePort(index)) => {
-            model.service(name).and_then(|service| Some(origin(service, service.ports.get(index)?)))
+            model.service(name).and_then(|service| Some(origin(service, service.ports.get(index as usize)?)))
         }
         (Who::Service(name), Field::HealthCheck) => model.service(name).map(frontends::health_check_origin),
         (Who::Rule(index), _) => model.rules().nth(*index).map(|rule| rule.origin.to_string()),

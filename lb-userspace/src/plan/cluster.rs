@@ -12,7 +12,7 @@ use super::{Frontend, Scope};
 /// The addresses, with the number of frontends that each one has.
 #[derive(Debug, Default)]
 pub(super) struct Cluster {
-    frontends: BTreeMap<IpAddr, usize>,
+    frontends: BTreeMap<IpAddr, u32>,
 }
 
 impl Cluster {
@@ -33,6 +33,11 @@ impl Cluster {
             }
             _ => {}
         }
+    }
+
+    /// After very many changes: without the gaps that they left.
+    pub(super) fn compact(&mut self) {
+        self.frontends = std::mem::take(&mut self.frontends).into_iter().collect();
     }
 
     /// Brings `addresses` to what holds at one of them. True if that is something else than before.

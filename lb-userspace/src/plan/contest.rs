@@ -22,10 +22,10 @@ pub(super) struct Claimant {
     /// When its object was made, seconds since 1970; the end of time if that is not stated.
     pub(super) created: i64,
     /// Which of the object's claims this is.
-    pub(super) order: usize,
+    pub(super) order: u32,
     pub(super) field: Field,
     /// How many virtual services it asks for.
-    pub(super) size: usize,
+    pub(super) size: u8,
     /// The frontend is at a cluster address that the API server has given the Service.
     pub(super) at_cluster_address: bool,
     /// It has the frontend.
@@ -33,8 +33,8 @@ pub(super) struct Claimant {
 }
 
 impl Claimant {
-    pub(super) fn new(who: Who, created: Option<i64>, order: usize, claim: &Claim) -> Self {
-        let size = 1 + usize::from(claim.external.is_some());
+    pub(super) fn new(who: Who, created: Option<i64>, order: u32, claim: &Claim) -> Self {
+        let size = 1 + u8::from(claim.external.is_some());
         let Claim { field, at_cluster_address, .. } = *claim;
         Self { who, created: created.unwrap_or(i64::MAX), order, field, size, at_cluster_address, holds: false }
     }
@@ -65,6 +65,7 @@ impl Contest {
             first.holds = true;
         }
         self.claimants.append(&mut claimants);
+        self.claimants.shrink_to_fit();
     }
 
     /// Decides: the winner comes first.
@@ -86,7 +87,7 @@ impl Contest {
 
     /// How many virtual services the winner asks for.
     pub(super) fn size(&self) -> usize {
-        self.winner().map_or(0, |winner| winner.size)
+        self.winner().map_or(0, |winner| winner.size.into())
     }
 }
 

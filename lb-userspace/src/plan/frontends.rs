@@ -40,15 +40,24 @@ pub(super) struct Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     /// As the port of this index of a Service, at the cluster address.
-    Port(usize),
+    Port(u32),
     /// As the port of this index, at an address for the outside.
-    Address(usize, &'static str),
+    Address(u32, Outside),
     /// As the node port of the port of this index.
-    NodePort(usize),
+    NodePort(u32),
     /// As the port of its health check, at the address of a load balancer.
     HealthCheck,
     /// By a rule, as a whole.
     Rule,
+}
+
+/// Which address for the outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outside {
+    /// Of a load balancer.
+    LoadBalancer,
+    /// An external one.
+    External,
 }
 
 impl Field {
@@ -56,7 +65,13 @@ impl Field {
     pub(super) fn of(self, frontend: &Frontend) -> (String, String) {
         match self {
             Self::Port(index) => (format!("spec.ports[{index}]"), frontend.port.to_string()),
-            Self::Address(_, field) => (field.to_owned(), frontend.address.to_string()),
+            Self::Address(_, which) => {
+                let field = match which {
+                    Outside::LoadBalancer => "status.loadBalancer.ingress",
+                    Outside::External => "spec.externalIPs",
+                };
+                (field.to_owned(), frontend.address.to_string())
+            }
             Self::NodePort(index) => (format!("spec.ports[{index}].nodePort"), frontend.port.to_string()),
             Self::HealthCheck => ("spec.healthCheckNodePort".to_owned(), frontend.port.to_string()),
             Self::Rule => (String::new(), String::new()),
@@ -73,7 +88,7 @@ pub(super) fn claims(
     problems: &mut Vec<Problem>,
 ) -> Vec<Claim> {
     let mut claims = Vec::new();
-    for (index, port) in service.ports.iter().enumerate() {
+    for (index, port) in (0..).zip(&service.ports) {
         for &address in &service.addresses {
             let mut claimed = Claimed::new(service, port, address, slices, site, problems);
             claimed.cluster_address(index);
@@ -166,7 +181,7 @@ impl<'a> Claimed<'a> {
     }
 
     /// The cluster address, where only the internal policy counts (SEL-6, SEL-8).
-    fn cluster_address(&mut self, index: usize) {
+    fn cluster_address(&mut self, index: u32) {
         let local = self.service.exposure.internal_policy == TrafficPolicy::Local;
         let options = &self.site.defaults.options;
         let access = Access {
@@ -182,22 +197,22 @@ impl<'a> Claimed<'a> {
     }
 
     /// Addresses of load balancers, which alone obey the source ranges (SR-1), and `externalIPs`.
-    fn external_addresses(&mut self, index: usize) {
+    fn external_addresses(&mut self, index: u32) {
         let (service, v4) = (self.service, self.v4());
         let of_family = |addresses: &'a [IpAddr]| addresses.iter().copied().filter(move |a| a.is_ipv4() == v4);
         for address in of_family(&service.exposure.load_balancer_addresses) {
             let sources = service.exposure.sources(v4);
-            self.external(Field::Address(index, "status.loadBalancer.ingress"), address, self.port.port, sources);
+            self.external(Field::Address(index, Outside::LoadBalancer), address, self.port.port, sources);
         }
         if self.site.defaults.options.external_addresses {
             for address in of_family(&service.exposure.external_addresses) {
-                self.external(Field::Address(index, "spec.externalIPs"), address, self.port.port, BTreeSet::new());
+                self.external(Field::Address(index, Outside::External), address, self.port.port, BTreeSet::new());
             }
         }
     }
 
     /// The port of each of the node's addresses, once for all of them.
-    fn node_port(&mut self, index: usize) {
+    fn node_port(&mut self, index: u32) {
         let Some(port) = self.port.node_port.filter(|_| self.site.defaults.options.node_ports) else { return };
         let any = if self.v4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
         self.external(Field::NodePort(index), any, port, BTreeSet::new());
@@ -262,7 +277,7 @@ impl<'a> Claimed<'a> {
 /// A port of a Service, for messages.
 pub(super) fn origin(service: &Service, port: &ServicePort) -> String {
     let Service { namespace, name, .. } = service;
-    match port.name.as_str() {
+    match &*port.name {
         "" => format!("{namespace}/{name}:{}", port.port),
         port => format!("{namespace}/{name}:{port}"),
     }

@@ -13,10 +13,12 @@ mod options;
 pub mod planner;
 mod rules;
 mod selection;
+pub mod services;
 mod weight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use lb_common::scheduler::Scheduler;
@@ -29,6 +31,7 @@ pub use local::NoLocal;
 pub use node_ports::{can_serve as can_serve_node_ports, oddities as node_port_oddities};
 pub use options::{Defaults, Detector, NodePortAddresses, Options};
 pub use planner::Planner;
+pub use services::Services;
 
 /// A real server of a virtual service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,7 +103,7 @@ impl DesiredService {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The virtual services.
-    pub services: BTreeMap<Frontend, DesiredService>,
+    pub services: Services,
     /// Addresses of the node that [`Scope::NodePort`] stands for.
     pub node_port_addresses: BTreeSet<IpAddr>,
     /// It stands for 127.0.0.0/8 too, for processes of the node.
@@ -121,11 +124,11 @@ pub struct Plan {
 }
 
 /// What states each virtual service: [`DesiredService::origin`].
-pub type Holders = BTreeMap<Frontend, String>;
+pub type Holders = BTreeMap<Frontend, Arc<DesiredService>>;
 
 impl Plan {
     fn set_health_check(&mut self, service: &ServiceName, check: Option<HealthCheck>) {
-        let key = (service.namespace.clone(), service.name.clone());
+        let key = (service.namespace.to_string(), service.name.to_string());
         match check {
             Some(check) => drop(self.health_checks.insert(key, check)),
             None => drop(self.health_checks.remove(&key)),

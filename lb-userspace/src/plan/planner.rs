@@ -127,10 +127,22 @@ impl Planner {
             self.restate_rules(model, &mut round);
         }
         self.decide(model, &mut round);
+        if whole {
+            self.compact();
+        }
         self.leave_own_addresses(&mut round);
         self.plan.service_networks = model.service_networks();
         self.plan.problems = self.all_problems();
         round.touched
+    }
+
+    /// What was planned in order has left each node of the trees half empty.
+    fn compact(&mut self) {
+        self.plan.services.compact();
+        self.plan.cluster_addresses = std::mem::take(&mut self.plan.cluster_addresses).into_iter().collect();
+        self.stated = std::mem::take(&mut self.stated).into_iter().collect();
+        self.contests = std::mem::take(&mut self.contests).into_iter().collect();
+        self.cluster.compact();
     }
 
     /// True if everything must be looked at.
@@ -198,7 +210,7 @@ impl Planner {
     fn enter(&mut self, who: &Who, created: Option<i64>, before: Vec<Frontend>, claims: Vec<Claim>, round: &mut Round) {
         let mut claimants: BTreeMap<Frontend, Vec<Claimant>> =
             before.into_iter().map(|frontend| (frontend, Vec::new())).collect();
-        for (order, claim) in claims.into_iter().enumerate() {
+        for (order, claim) in (0..).zip(claims) {
             let claimant = Claimant::new(who.clone(), created, order, &claim);
             claimants.entry(claim.frontend).or_default().push(claimant);
             round.claims.entry((claim.frontend, who.clone())).or_insert(claim);
@@ -297,11 +309,11 @@ impl Planner {
     }
 
     fn set(&mut self, frontend: Frontend, service: Option<DesiredService>, round: &mut Round) {
-        if self.plan.services.get(&frontend) == service.as_ref() {
+        if self.plan.services.get(&frontend).map(Arc::as_ref) == service.as_ref() {
             return;
         }
         round.touched.insert(frontend);
-        self.no_local.replace(&frontend, self.plan.services.get(&frontend), service.as_ref());
+        self.no_local.replace(&frontend, self.plan.services.get(&frontend).map(Arc::as_ref), service.as_ref());
         match service {
             Some(service) => drop(self.plan.services.insert(frontend, service)),
             None => drop(self.plan.services.remove(&frontend)),

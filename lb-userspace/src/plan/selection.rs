@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::{DesiredDestination, Method, Node, weight};
 use crate::model::{Endpoint, EndpointSlice, Service, ServicePort, SlicePort};
@@ -92,7 +93,7 @@ enum Topology {
 }
 
 impl Topology {
-    fn names(self, endpoint: &Endpoint) -> &[String] {
+    fn names(self, endpoint: &Endpoint) -> &[Arc<str>] {
         match (&endpoint.hints, self) {
             (Some(hints), Self::SameNode) => &hints.nodes,
             (Some(hints), Self::SameZone) => &hints.zones,
@@ -107,7 +108,7 @@ impl Topology {
             // A node without a zone is in none of those that endpoints are meant for (SEL-2).
             Self::SameZone => node.zone.as_ref(),
         };
-        own.is_some_and(|own| self.names(endpoint).contains(own))
+        own.is_some_and(|own| self.names(endpoint).iter().any(|name| **name == **own))
     }
 }
 

@@ -124,7 +124,7 @@ fn two_services_with_one_frontend_the_older_has_it_and_the_other_takes_over() {
         let loser = if name == "a" { "demo/b:p" } else { "demo/a:p" };
         model.delete(
             SourceId::API_SERVICES,
-            &crate::model::ObjectKey { kind: Kind::Service, namespace: "demo".to_owned(), name },
+            &crate::model::ObjectKey { kind: Kind::Service, namespace: "demo".into(), name: name.into() },
         );
         let one = plan(&model);
         assert_eq!(one.services.values().next().unwrap().origin, loser);

@@ -69,7 +69,7 @@ impl Bpvs {
     fn apply(&mut self) -> Result<()> {
         // No packet is on its way between two edits.
         self.clock += Duration::from_secs(2);
-        let plan = Plan { services: self.services.clone(), ..Plan::default() };
+        let plan = Plan { services: self.services.clone().into_iter().collect(), ..Plan::default() };
         let applied = self.datapath.apply_at(&plan, self.clock);
         ensure!(applied.is_ok(), "the writer could not apply it: {applied:?}");
         Ok(())

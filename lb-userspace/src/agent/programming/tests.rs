@@ -217,7 +217,7 @@ fn change(model: &mut Model, step: &Step) {
                 true => (Kind::EndpointSlice, format!("e{index}"), slices(*manifest)),
                 false => (Kind::Service, format!("s{index}"), services(*manifest)),
             };
-            (source, Change::Delete(ObjectKey { kind, namespace: "demo".to_owned(), name }))
+            (source, Change::Delete(ObjectKey { kind, namespace: "demo".into(), name: name.into() }))
         }
         Step::Relist { manifest, slices: true, bits } => {
             let objects = bits.iter().map(|(index, bits)| object(slice(*index, *bits), *manifest)).collect();

@@ -35,7 +35,7 @@ fn scoped(address: &str, port: u16, scope: Scope) -> Frontend {
 /// Servers are of their service's family.
 fn services(services: impl IntoIterator<Item = (Frontend, DesiredService)>) -> Plan {
     let mut plan = Plan { services: services.into_iter().collect(), ..Plan::default() };
-    for (frontend, service) in &mut plan.services {
+    for (frontend, service) in plan.services.iter_mut() {
         for server in &mut service.destinations {
             if let (IpAddr::V6(_), IpAddr::V4(v4)) = (frontend.address, server.address) {
                 server.address = Ipv6Addr::from_bits(0xfd01 << 112 | u128::from(v4.to_bits())).into();

@@ -34,7 +34,7 @@ fn plan(services: &[(u8, &str, &[u8])]) -> Plan {
 
 /// What states what.
 fn holders(plan: &Plan) -> Holders {
-    plan.services.iter().map(|(frontend, service)| (*frontend, service.origin.clone())).collect()
+    plan.services.iter().map(|(frontend, service)| (*frontend, service.clone())).collect()
 }
 
 fn text(store: &MemoryStore, names: &Holders, limit: usize) -> String {

@@ -53,7 +53,7 @@ impl Watched {
     }
 
     fn services(&self) -> Vec<String> {
-        self.model.services().map(|service| service.name.clone()).collect()
+        self.model.services().map(|service| service.name.to_string()).collect()
     }
 }
 

@@ -13,7 +13,7 @@ fn read(text: impl AsRef<[u8]>) -> Parsed {
 }
 
 fn names(parsed: &Parsed) -> Vec<&str> {
-    parsed.objects.iter().map(|object| object.key.name.as_str()).collect()
+    parsed.objects.iter().map(|object| &*object.key.name).collect()
 }
 
 fn service(name: &str) -> String {
@@ -33,7 +33,7 @@ fn documents_lists_and_json_yield_their_objects_with_lines() {
     let parsed = read(&text);
     assert!(parsed.problems.is_empty() && !parsed.broken, "{:?}", parsed.problems);
     assert_eq!(names(&parsed), ["a", "b", "c", "d", "e"]);
-    assert_eq!(parsed.objects[4].key.namespace, "x");
+    assert_eq!(&*parsed.objects[4].key.namespace, "x");
     for object in &parsed.objects[..2] {
         let line = object.origin.first_line + object.origin.line - 1;
         assert_eq!(text.lines().nth(line as usize - 1), Some("apiVersion: v1"));
