@@ -52,8 +52,13 @@ pub(crate) struct Director {
 impl Director {
     /// Every protocol's service of [`CHANGED`] has this method; all others are as ever.
     pub(crate) fn new(v6: bool, method: Method) -> Self {
+        Self::with(Datapath::load(Sizes::default()).unwrap(), v6, method)
+    }
+
+    /// The same with programs that are loaded.
+    pub(crate) fn with(datapath: Datapath, v6: bool, method: Method) -> Self {
         let topology = Topology::builder().servers(0).clients(0).build().unwrap();
-        let mut world = World { datapath: Datapath::load(Sizes::default()).unwrap(), v6 };
+        let mut world = World { datapath, v6 };
         let outside = &topology.external;
         let node = &topology.node.namespace;
         node.ip(&[

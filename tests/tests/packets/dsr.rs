@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bpvs_tests::{
-    datapath::{DROPPED, Hook, NEXT, Options, REDIRECTED},
+    datapath::{DROPPED, Datapath, Hook, NEXT, Options, REDIRECTED, Sizes, XDP_PASS},
     packets::{IcmpError, Packet, flags, protocol, verify},
     topology::UPLINK,
     world::{CHANGE, wait_for},
@@ -11,7 +11,7 @@ use bpvs_tests::{
 use lb_common::{
     address::{Address, Port, Protocol},
     drops::Drop,
-    layout::{ConnectionState, SERVICE_ONE_PACKET},
+    layout::{ACCESS_MASQUERADE, ConnectionState, SERVICE_ONE_PACKET},
     tcp::State,
 };
 
@@ -331,5 +331,37 @@ fn a_router_that_says_too_big_of_the_outer_packet_is_heard_by_the_client() {
         let other = about(&director, &other, 300);
         assert_eq!(director.ingress(&other).frame, other, "of another server");
         assert_eq!(director.world.datapath.all_drops().unwrap(), []);
+    }
+}
+
+#[test]
+fn xdp_leaves_such_packets_to_tc_and_they_are_counted_once() {
+    for method in [Method::Route, Method::Tunnel] {
+        let mut director = Director::with(Datapath::load_with_uplink(Sizes::default()).unwrap(), false, method);
+        let interface = director.options.interface;
+        director.world.datapath.insert("uplinks", interface, interface).unwrap();
+        for inside in [Inside::Syn, ACK] {
+            let sent = director.request(4000, inside);
+            let run = || director.world.datapath.uplink(&sent, director.options);
+            let run = director.topology.node.namespace.enter(run).unwrap();
+            assert_eq!((run.verdict, run.frame), (XDP_PASS, sent.clone()), "{inside:?}");
+            director.leaves(&sent);
+        }
+        let traffic = director.world.datapath.traffic(director.id(Protocol::Tcp)).unwrap();
+        assert_eq!((traffic.connections, traffic.in_packets), (1, 2));
+        assert_eq!(director.world.datapath.connections().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn nobody_is_masqueraded_whatever_the_service_says() {
+    for (method, entries) in [(Method::Route, 1), (Method::Tunnel, 1), (Method::Unwrapped, 2)] {
+        let mut director = Director::new(false, method);
+        let frontend = World::frontend(Protocol::Udp, director.world.vip(CHANGED));
+        director.world.datapath.change_service(&frontend, |service| service.access |= ACCESS_MASQUERADE).unwrap();
+        director.ingress(&director.request(4000, Inside::Udp));
+        let found = director.world.datapath.connections().unwrap();
+        assert_eq!(found.len(), entries, "{method:?}: the second half of a masqueraded connection has two more");
+        assert!(found.iter().all(|(_, entry)| !ConnectionState(entry.state).has(ConnectionState::MASQUERADED)));
     }
 }
