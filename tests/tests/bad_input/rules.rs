@@ -53,8 +53,8 @@ fn the_check_reads_rules_as_the_agent_would() {
     };
     let (code, said) = check("-A -f 1\n-a -f 1 -r 10.1.1.1 -m\n");
     assert!(code == Some(0) && said.ends_with("\nRules: 1 services, 1 real servers, 0 problems\n"), "{said}");
-    let (code, said) = check("-A -f 1\n-a -f 1 -r 10.1.1.1\n");
-    assert!(code == Some(1) && said.contains("rules:2: rule FWM 1: -m: missing"), "{said}");
+    let (code, said) = check("-A -f 1\n-a -f 1 -r 10.1.1.1 -i --tun-type gue\n");
+    assert!(code == Some(1) && said.contains("rules:2: rule FWM 1: --tun-type: "), "{said}");
     fs::remove_file(&file).unwrap();
     let mut command = Command::new(binary().unwrap());
     command.args(["check", "--ipvs-rules"]).arg(&file);
