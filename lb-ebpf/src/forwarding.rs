@@ -19,6 +19,7 @@ use crate::{
     frame::Frame,
     ingress,
     maps::{DIRECT, Scratch},
+    passage,
     route::{outcome, question},
     settings::scratch,
     shortcut::{self, Hop, LEAVES, STAYS, Shortcut, decrement_hops},
@@ -42,6 +43,7 @@ pub fn run(frame: Frame) -> i32 {
     } else if shortcut::is_plain(packet) {
         match shortcut::transport(frame, packet) {
             NEXT => {}
+            shortcut::LEFT => return NEXT,
             verdict => return verdict,
         }
     }
@@ -59,6 +61,12 @@ impl Shortcut for Frame {
     #[inline(always)]
     fn route(self, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
         find(self, packet, to, hop)
+    }
+
+    #[inline(always)]
+    fn leave(self, packet: &Packet) -> i32 {
+        passage::note(self, packet, passage::NOTHING);
+        shortcut::LEFT
     }
 
     #[inline(always)]

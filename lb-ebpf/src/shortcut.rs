@@ -35,9 +35,15 @@ pub trait Shortcut: Copy {
     /// Finds the way of a packet that becomes `to`: [`LEAVES`], [`STAYS`], [`STACK_FIRST`].
     fn route(self, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32;
 
+    /// Leaves a packet of no connection and no service alone. [`NEXT`], or [`LEFT`] if nobody need look for them again.
+    fn leave(self, packet: &Packet) -> i32;
+
     /// Writes the translation and sends the packet out. The hook's verdict.
     fn send(self, packet: &Packet, to: &Rewrite, hop: &Hop) -> i32;
 }
+
+/// [`transport`]: the packet goes on as it came, and `ingress` has nothing to do with it.
+pub const LEFT: i32 = -9;
 
 /// The way out of the node.
 #[repr(C)]
@@ -188,7 +194,7 @@ fn unknown<F: Shortcut>(frame: F, packet: &Packet, ends: u32) -> i32 {
         if ends != 0 {
             connections::end(&packet.key);
         }
-        return NEXT;
+        return frame.leave(packet);
     }
     // Nothing stays of the connection of a single datagram that the stack could go by.
     if scratch().is_none_or(|scratch| scratch.service.flags & SERVICE_ONE_PACKET != 0) {

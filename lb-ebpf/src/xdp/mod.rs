@@ -60,6 +60,11 @@ impl Shortcut for Frame {
     }
 
     #[inline(always)]
+    fn leave(self, _packet: &Packet) -> i32 {
+        NEXT
+    }
+
+    #[inline(always)]
     fn send(self, packet: &Packet, to: &Rewrite, hop: &Hop) -> i32 {
         send(self, packet, to, hop)
     }

@@ -30,6 +30,8 @@ const OTHER_SERVERS: u32 = 5;
 pub(crate) enum Way {
     /// bpvs by its tc programs; the kernel routes (`--forwarding stack`).
     Bpvs,
+    /// bpvs, straight to the receiver's interface (`--forwarding direct`).
+    BpvsDirect,
     /// Linux IPVS by NAT, without connection tracking.
     Ipvs,
     /// The rules of kube-proxy's iptables mode, by x_tables.
@@ -40,12 +42,13 @@ pub(crate) enum Way {
 
 impl Way {
     /// All.
-    pub(crate) const ALL: [Self; 4] = [Self::Bpvs, Self::Ipvs, Self::Iptables, Self::Nftables];
+    pub(crate) const ALL: [Self; 5] = [Self::Bpvs, Self::BpvsDirect, Self::Ipvs, Self::Iptables, Self::Nftables];
 
     /// On the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Bpvs => "bpvs",
+            Self::BpvsDirect => "bpvs-direct",
             Self::Ipvs => "ipvs",
             Self::Iptables => "iptables",
             Self::Nftables => "nftables",
@@ -54,7 +57,7 @@ impl Way {
 
     /// Whether a scheduler can be chosen.
     pub(crate) fn has_schedulers(self) -> bool {
-        matches!(self, Self::Bpvs | Self::Ipvs)
+        matches!(self, Self::Bpvs | Self::BpvsDirect | Self::Ipvs)
     }
 }
 
@@ -81,7 +84,8 @@ impl Setup {
         let node = &network.topology.node.namespace;
         let mut setup = Self { agent: None, network: node.path() };
         match way {
-            Way::Bpvs => setup.agent = Some(agent(node, &rules(network, cases))?),
+            Way::Bpvs => setup.agent = Some(agent(node, "stack", &rules(network, cases))?),
+            Way::BpvsDirect => setup.agent = Some(agent(node, "direct", &rules(network, cases))?),
             Way::Ipvs => {
                 // IPVS takes what is for the node itself.
                 node.ip(&[format!("addr replace {FRONTEND}/32 dev lo")])?;
@@ -128,12 +132,16 @@ const READY: Duration = Duration::from_secs(300);
 
 /// Starts bpvs with these rules and without its programs on sockets, and stops it when it is ready: an agent at work hits
 /// packets at random.
-fn agent(node: &Namespace, rules: &str) -> Result<(Child, PathBuf)> {
+fn agent(node: &Namespace, forwarding: &str, rules: &str) -> Result<(Child, PathBuf)> {
     let folder = std::env::temp_dir();
     let (file, log, pins) = (folder.join("rules"), folder.join("agent.log"), PathBuf::from("/sys/fs/bpf/bpvs-cost"));
     std::fs::write(&file, rules)?;
     let mut command = Command::new(binary()?);
-    command.args(["run", "--socket-lb", "off", "--ipvs-rules"]).arg(&file).arg("--pin-path").arg(&pins);
+    command
+        .args(["run", "--socket-lb", "off", "--forwarding", forwarding, "--ipvs-rules"])
+        .arg(&file)
+        .arg("--pin-path")
+        .arg(&pins);
     command.env("NO_COLOR", "1").stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);
     let mut child = node.spawn(&mut command).context("starting bpvs")?;
     let end = Instant::now() + READY;

@@ -57,6 +57,8 @@ const NFTABLES: [&str; 8] =
 pub(crate) enum Way {
     /// bpvs at tc; the kernel routes
     Bpvs,
+    /// bpvs at tc, straight to the receiver's interface
+    BpvsDirect,
     /// Linux IPVS by NAT, without connection tracking
     Ipvs,
     /// The rules of kube-proxy's iptables mode
@@ -70,6 +72,7 @@ impl Way {
     fn name(self) -> &'static str {
         match self {
             Self::Bpvs => "bpvs",
+            Self::BpvsDirect => "bpvs-direct",
             Self::Ipvs => "ipvs",
             Self::Iptables => "iptables",
             Self::Nftables => "nftables",
@@ -79,7 +82,7 @@ impl Way {
     /// Modules of its guest, with those that the network takes.
     fn modules(self) -> Vec<String> {
         let own: Vec<String> = match self {
-            Self::Bpvs => Vec::new(),
+            Self::Bpvs | Self::BpvsDirect => Vec::new(),
             Self::Ipvs => {
                 let schedulers = Scheduler::ALL.map(|scheduler| format!("ip_vs_{}", scheduler.name()));
                 ["ip_vs".to_owned()].into_iter().chain(schedulers).collect()
@@ -102,7 +105,7 @@ pub(crate) struct Options {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "bpvs,ipvs,iptables,nftables",
+        default_value = "bpvs,bpvs-direct,ipvs,iptables,nftables",
         value_name = "WAY,..."
     )]
     ways: Vec<Way>,
