@@ -3,33 +3,24 @@
 /// Reads behind this offset go through the helper: the verifier follows a pointer into a packet up to 64 KiB only.
 const MAX_DIRECT: u32 = 4096;
 
-/// The place of `N` bytes at `offset` of a packet from `start` to `end`, its context's `data` and `data_end`.
+/// The place of so many bytes at `offset` of a packet from `start` to `end`, its context's `data` and `data_end`. `length` is
+/// a constant of the caller.
 ///
 /// An odd number of bytes is left to the helper: one byte's compare takes a form that the verifier of Linux 6.18
 /// learns nothing from.
 #[inline(always)]
-pub fn place<const N: usize>(start: usize, end: usize, offset: u32) -> Option<usize> {
-    if !N.is_multiple_of(2) || offset > MAX_DIRECT {
+pub fn place(start: usize, end: usize, offset: u32, length: usize) -> Option<usize> {
+    if !length.is_multiple_of(2) || offset > MAX_DIRECT {
         return None;
     }
     let start = start + offset as usize;
-    if start + N > end { None } else { Some(start) }
-}
-
-/// The same of `N` words.
-#[inline(always)]
-pub fn place_of_words<const N: usize>(start: usize, end: usize, offset: u32) -> Option<usize> {
-    if offset > MAX_DIRECT {
-        return None;
-    }
-    let start = start + offset as usize;
-    if start + 4 * N > end { None } else { Some(start) }
+    if start + length > end { None } else { Some(start) }
 }
 
 /// Reads `N` words of a packet.
 ///
 /// # Safety
-/// `place` must be a [`place_of_words`] of as many.
+/// `place` must be a [`place`] of `4 * N` bytes.
 #[inline(always)]
 pub unsafe fn read_words<const N: usize>(place: usize) -> [u32; N] {
     let mut words = [0; N];
@@ -59,7 +50,7 @@ pub unsafe fn write_words<const N: usize>(place: usize, words: &[u32; N]) {
 /// Reads `N` bytes of a packet.
 ///
 /// # Safety
-/// `place` must be a [`place`] of as many bytes.
+/// `place` must be a [`place`] of `N` bytes.
 #[inline(always)]
 pub unsafe fn read<const N: usize>(place: usize) -> [u8; N] {
     let mut bytes = [0; N];

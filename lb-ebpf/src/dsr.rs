@@ -4,7 +4,7 @@
 //! address would not pass the stack's source validation: the packet leaves from here, by the kernel's routes and
 //! neighbours. Nothing is changed before it is known to leave.
 
-use core::mem::{self, MaybeUninit};
+use core::mem;
 
 use aya_ebpf::{
     bindings::{
@@ -20,7 +20,7 @@ use lb_common::{
     address::Address,
     drops::Drop,
     layout::ConnectionState,
-    packet::{Family, Kind, Packet},
+    packet::{ETHERNET_HEADER, Family, Kind, Packet},
     tunnel,
 };
 
@@ -31,7 +31,7 @@ use crate::{
     frame::Frame,
     maps::Scratch,
     respond,
-    route::{INTERNET, INTERNET_6},
+    route::between,
     settings::{node_address, scratch, settings},
     shortcut::decrement_hops,
     tunnel::wrap,
@@ -104,18 +104,9 @@ const NO_WAY: u32 = 3;
 fn find(frame: Frame, packet: &Packet, way: &mut Way) -> u32 {
     let Some(settings) = settings() else { return NO_WAY };
     let server = &way.server;
-    // SAFETY: integers and arrays of them, for which zero is a value.
-    let mut asked: bpf_fib_lookup = unsafe { MaybeUninit::zeroed().assume_init() };
-    let source = node_address(settings, server.is_v4());
-    if server.is_v4() {
-        asked.family = INTERNET;
-        asked.__bindgen_anon_3.ipv4_src = source.v4_word();
-        asked.__bindgen_anon_4.ipv4_dst = server.v4_word();
-    } else {
-        asked.family = INTERNET_6;
-        asked.__bindgen_anon_3.ipv6_src = source.words;
-        asked.__bindgen_anon_4.ipv6_dst = server.words;
-    }
+    let v4 = server.is_v4();
+    let family = if v4 { Family::V4 } else { Family::V6 };
+    let mut asked = between(family, node_address(settings, v4), server);
     let length = length_on_the_wire(frame, packet) + way.overhead;
     asked.__bindgen_anon_1.tot_len = if length > 0xffff { 0xffff } else { length as u16 };
     asked.ifindex = frame.interface();
@@ -191,15 +182,12 @@ fn answer(packet: &Packet, reason: Drop, message: u32, way: &mut Way) -> i32 {
     ANSWER
 }
 
-/// Length of an Ethernet header without tags.
-const ETHERNET: u32 = 14;
-
 /// Sends the packet to the next hop.
 #[inline(never)]
 fn send(frame: Frame, packet: &Packet, way: &mut Way) -> i32 {
     let mut at = frame;
     // Tags that stand in the packet: the kernel takes such a packet for none of IP, and would not send it.
-    if packet.network != ETHERNET || decrement_hops(&mut at, packet).is_none() {
+    if packet.network != ETHERNET_HEADER || decrement_hops(&mut at, packet).is_none() {
         return verdict::drop(Drop::RewriteFailed);
     }
     if frame.is_tagged() {

@@ -17,30 +17,24 @@ use lb_common::{
 use crate::{
     count,
     frame::Frame,
-    ingress,
+    ingress::{self, Arrival},
     maps::{DIRECT, Scratch},
     passage,
     route::{outcome, question},
     settings::scratch,
     shortcut::{self, Hop, LEAVES, STAYS, Shortcut, decrement_hops},
-    translate::parse,
-    tunnel,
     verdict::{DROPPED, NEXT},
 };
 
 /// The program: the short way first, else as ever.
 #[inline(always)]
 pub fn run(frame: Frame) -> i32 {
-    frame.begin();
-    let Some(Scratch { packet, request, .. }) = scratch() else { return NEXT };
-    request.server = 0;
-    if !parse(frame, packet) {
-        match tunnel::take_out(frame) {
-            tunnel::NOTHING => return NEXT,
-            tunnel::BROKEN => return DROPPED,
-            _ => {}
-        }
-    } else if shortcut::is_plain(packet) {
+    let arrival = match ingress::arrive(frame) {
+        Ok(arrival) => arrival,
+        Err(verdict) => return verdict,
+    };
+    let Some(Scratch { packet, .. }) = scratch() else { return NEXT };
+    if matches!(arrival, Arrival::Itself) && shortcut::is_plain(packet) {
         match shortcut::transport(frame, packet) {
             NEXT => {}
             shortcut::LEFT => return NEXT,

@@ -109,59 +109,66 @@ impl Frame {
 
 impl Frame {
     #[inline(always)]
-    fn read_direct<const N: usize>(self, offset: u32) -> Option<[u8; N]> {
+    fn place(self, offset: u32, length: usize) -> Option<usize> {
         // SAFETY: the context is valid during the program.
         let (start, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
-        let place = direct::place::<N>(start, end, offset)?;
-        // SAFETY: the place is of N bytes.
-        Some(unsafe { direct::read(place) })
+        direct::place(start, end, offset, length)
+    }
+
+    /// Reads through the helper.
+    ///
+    /// # Safety
+    /// Every pattern of bytes must be a `T`.
+    #[inline(always)]
+    unsafe fn load<T>(self, offset: u32) -> Option<T> {
+        let mut value = MaybeUninit::<T>::uninit();
+        // SAFETY: the helper writes at most that many bytes to `value`, and checks the packet's bounds itself.
+        let result =
+            unsafe { bpf_skb_load_bytes(self.0.cast(), offset, value.as_mut_ptr().cast(), size_of::<T>() as u32) };
+        if result != 0 {
+            return None;
+        }
+        // SAFETY: a helper that succeeds has written all of it, and the caller promises the rest.
+        Some(unsafe { value.assume_init() })
+    }
+
+    /// Writes a value without padding.
+    #[inline(always)]
+    fn write<T>(self, offset: u32, value: &T, sum: Sum) -> Result<(), Refused> {
+        let flags = match sum {
+            Sum::Kept => 0,
+            Sum::Changed => u64::from(BPF_F_RECOMPUTE_CSUM),
+        };
+        let bytes = core::ptr::from_ref(value).cast();
+        // SAFETY: the helper reads the bytes of `value`, and checks the packet's bounds itself.
+        check(unsafe { bpf_skb_store_bytes(self.0, offset, bytes, size_of::<T>() as u32, flags) })
     }
 }
 
 impl Bytes for Frame {
     #[inline(always)]
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
-        match self.read_direct(offset) {
-            Some(bytes) => Some(bytes),
+        match self.place(offset, N) {
+            // SAFETY: the place is of N bytes.
+            Some(place) => Some(unsafe { direct::read(place) }),
             None => self.read_seldom(offset),
         }
     }
 
     #[inline(always)]
     fn read_words<const N: usize>(&self, offset: u32) -> Option<[u32; N]> {
-        // SAFETY: the context is valid during the program.
-        let (start, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
-        match direct::place_of_words::<N>(start, end, offset) {
+        match self.place(offset, 4 * N) {
             // SAFETY: the place is of N words.
             Some(place) => Some(unsafe { direct::read_words(place) }),
-            None => self.load_words(offset),
+            // SAFETY: words.
+            None => unsafe { self.load(offset) },
         }
     }
 
     #[inline(always)]
     fn read_seldom<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
-        let mut bytes = MaybeUninit::<[u8; N]>::uninit();
-        // SAFETY: the helper writes at most N bytes to `bytes`, and checks the packet's bounds itself.
-        let result = unsafe { bpf_skb_load_bytes(self.0.cast(), offset, bytes.as_mut_ptr().cast(), N as u32) };
-        if result != 0 {
-            return None;
-        }
-        // SAFETY: a helper that succeeds has written all N bytes, and every byte is a `u8`.
-        Some(unsafe { bytes.assume_init() })
-    }
-}
-
-impl Frame {
-    #[inline(always)]
-    fn load_words<const N: usize>(self, offset: u32) -> Option<[u32; N]> {
-        let mut words = MaybeUninit::<[u32; N]>::uninit();
-        // SAFETY: the helper writes at most N words to `words`, and checks the packet's bounds itself.
-        let result = unsafe { bpf_skb_load_bytes(self.0.cast(), offset, words.as_mut_ptr().cast(), 4 * N as u32) };
-        if result != 0 {
-            return None;
-        }
-        // SAFETY: a helper that succeeds has written all of it, and every word is a `u32`.
-        Some(unsafe { words.assume_init() })
+        // SAFETY: bytes.
+        unsafe { self.load(offset) }
     }
 }
 
@@ -176,30 +183,20 @@ impl Bytes for Seldom {
 
     #[inline(always)]
     fn read_words<const N: usize>(&self, offset: u32) -> Option<[u32; N]> {
-        self.0.load_words(offset)
+        // SAFETY: words.
+        unsafe { self.0.load(offset) }
     }
 }
 
 impl Editor for Frame {
     #[inline(always)]
     fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N], sum: Sum) -> Result<(), Refused> {
-        let flags = match sum {
-            Sum::Kept => 0,
-            Sum::Changed => u64::from(BPF_F_RECOMPUTE_CSUM),
-        };
-        // SAFETY: the helper reads N bytes from `bytes`, and checks the packet's bounds itself.
-        let result = unsafe { bpf_skb_store_bytes(self.0, offset, bytes.as_ptr().cast(), N as u32, flags) };
-        check(result)
+        self.write(offset, &bytes, sum)
     }
 
     #[inline(always)]
     fn store_words<const N: usize>(&mut self, offset: u32, words: [u32; N], sum: Sum) -> Result<(), Refused> {
-        let flags = match sum {
-            Sum::Kept => 0,
-            Sum::Changed => u64::from(BPF_F_RECOMPUTE_CSUM),
-        };
-        // SAFETY: the helper reads N words from `words`, and checks the packet's bounds itself.
-        check(unsafe { bpf_skb_store_bytes(self.0, offset, words.as_ptr().cast(), 4 * N as u32, flags) })
+        self.write(offset, &words, sum)
     }
 
     #[inline(always)]

@@ -25,17 +25,34 @@ use crate::{
 /// The program.
 #[inline(always)]
 pub fn run(frame: Frame) -> i32 {
-    frame.begin();
-    let Some(Scratch { packet, request, .. }) = scratch() else { return NEXT };
-    request.server = 0;
-    if !parse(frame, packet) {
-        match tunnel::take_out(frame) {
-            tunnel::NOTHING => return NEXT,
-            tunnel::BROKEN => return DROPPED,
-            _ => {}
-        }
+    match arrive(frame) {
+        Ok(_) => parsed(frame),
+        Err(verdict) => verdict,
     }
-    parsed(frame)
+}
+
+/// How a packet came that is parsed in the scratch space.
+pub enum Arrival {
+    /// As it is.
+    Itself,
+    /// Inside of another one, for a server of this node.
+    Inside,
+}
+
+/// Parses a packet into the scratch space; the verdict on one that is none of ours.
+#[inline(always)]
+pub fn arrive(frame: Frame) -> Result<Arrival, i32> {
+    frame.begin();
+    let Some(Scratch { packet, request, .. }) = scratch() else { return Err(NEXT) };
+    request.server = 0;
+    if parse(frame, packet) {
+        return Ok(Arrival::Itself);
+    }
+    match tunnel::take_out(frame) {
+        tunnel::NOTHING => Err(NEXT),
+        tunnel::BROKEN => Err(DROPPED),
+        _ => Ok(Arrival::Inside),
+    }
 }
 
 /// The program, once the packet in the scratch space is parsed.
@@ -97,7 +114,7 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry, now: 
     let rewrite = Rewrite::of(entry.value());
     let state = entry.state();
     if state.has(ConnectionState::DIRECT_RETURN) {
-        return known_past(packet, protocol, *entry);
+        return known_past(packet, protocol, *entry, now);
     }
     entry.touch(now);
     // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
@@ -111,9 +128,9 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry, now: 
 /// The same, to a server that answers the client itself. In a frame of its own, as the stack above a scheduler is full on
 /// Linux 6.1 (docs/kernels.md).
 #[inline(never)]
-fn known_past(packet: &Packet, protocol: Protocol, entry: Entry) -> i32 {
+fn known_past(packet: &Packet, protocol: Protocol, entry: Entry, now: u64) -> i32 {
     let Some(settings) = settings() else { return NEXT };
-    entry.touch(now());
+    entry.touch(now);
     if !matches!(packet.kind, Kind::LaterFragment) {
         entry.advance(&packet.key, protocol, packet, Direction::InOnly, &settings.timeouts);
     }

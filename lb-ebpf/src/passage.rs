@@ -29,12 +29,8 @@ const NUMBERED: u32 = 1 << 15;
 /// together on the way.
 #[inline(never)]
 pub fn note(frame: Frame, packet: &Packet, found: u32) -> u32 {
-    let header = match packet.family {
-        Family::V4 => 20,
-        Family::V6 => 40,
-    };
     let Some(scratch) = scratch() else { return 0 };
-    if !matches!(packet.kind, Kind::Whole) || packet.transport != packet.network + header {
+    if !matches!(packet.kind, Kind::Whole) || !packet.has_plain_header() {
         return 0;
     }
     scratch.passages = scratch.passages.wrapping_add(1);

@@ -4,7 +4,7 @@
 use lb_common::{
     drops::Drop,
     layout::ConnectionState,
-    packet::{self, Bytes, Family, Packet},
+    packet::{self, Bytes, ETHERNET_HEADER, Family, Packet},
 };
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     maps::Scratch,
     respond,
     settings::{node_address, scratch, settings},
-    tunnel::{ETHERNET, adjust, read_header},
+    tunnel::{adjust, read_header},
     verdict::{self, NEXT},
 };
 
@@ -34,7 +34,7 @@ pub fn find(frame: Frame, error: &Packet, quoted: &mut Packet) -> i32 {
         Family::V6 => (head[0] == 2, u32::from_be_bytes([head[4], head[5], head[6], head[7]])),
     };
     let at = error.transport + ICMP_HEADER;
-    if !is_too_big || error.network != ETHERNET || !read_header(frame, at, error.family, around) {
+    if !is_too_big || error.network != ETHERNET_HEADER || !read_header(frame, at, error.family, around) {
         return NEXT;
     }
     let node = node_address(settings, matches!(error.family, Family::V4));
@@ -68,17 +68,17 @@ fn parse_inside(frame: Frame, at: u32, quoted: &mut Packet) -> bool {
 #[inline(never)]
 pub fn tell(frame: Frame) -> i32 {
     let Some(Scratch { quoted, way, .. }) = scratch() else { return NEXT };
-    let length = quoted.network.wrapping_sub(ETHERNET);
+    let length = quoted.network.wrapping_sub(ETHERNET_HEADER);
     if !adjust(frame, (length as i32).wrapping_neg(), 0) {
         return verdict::drop(Drop::RewriteFailed);
     }
-    quoted.network = ETHERNET;
+    quoted.network = ETHERNET_HEADER;
     quoted.transport = quoted.transport.wrapping_sub(length);
     if !respond::write(frame, quoted, way.message, way.rest) {
         return verdict::drop(Drop::Unanswerable);
     }
     // A packet from here on, for the client.
-    quoted.length = frame.len().wrapping_sub(ETHERNET);
+    quoted.length = frame.len().wrapping_sub(ETHERNET_HEADER);
     way.server = quoted.key.source;
     way.overhead = 0;
     dsr::deliver(frame, quoted, way)

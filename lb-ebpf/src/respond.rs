@@ -120,7 +120,7 @@ fn write_error(frame: Frame, packet: &Packet, message: u32, rest: u32) -> Option
         Family::V4 => (PROTOCOL_ICMP, MOST_V4),
         Family::V6 => (PROTOCOL_ICMPV6, MOST_V6),
     };
-    let header = network_header_length(packet.family);
+    let header = packet.family.header_length();
     let mut length = packet.length;
     let available = frame.len().wrapping_sub(packet.network);
     if length == 0 || length > available {
@@ -229,7 +229,7 @@ fn write_reset(frame: Frame, packet: &Packet) -> Option<()> {
         sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
     }
     answer[16..18].copy_from_slice(&(!fold(sum)).to_ne_bytes());
-    let header = network_header_length(packet.family);
+    let header = packet.family.header_length();
     resize(frame, packet.network + header + 20)?;
     if !write_network_header(frame, packet, 20, u32::from(packet.key.protocol)) {
         return None;
@@ -242,14 +242,6 @@ fn resize(frame: Frame, length: u32) -> Option<()> {
     // SAFETY: `skb` is this program's context; the helper checks the length.
     let result = unsafe { bpf_skb_change_tail(frame.skb(), length, 0) };
     if result == 0 { Some(()) } else { None }
-}
-
-#[inline(always)]
-const fn network_header_length(family: Family) -> u32 {
-    match family {
-        Family::V4 => 20,
-        Family::V6 => 40,
-    }
 }
 
 /// Sum of the pseudo-header of an answer, which swaps the packet's addresses.

@@ -7,6 +7,7 @@ use aya_ebpf::bindings::{
     bpf_fib_lookup,
 };
 use lb_common::{
+    address::Address,
     nat::Rewrite,
     packet::{Family, Packet},
 };
@@ -14,28 +15,35 @@ use lb_common::{
 use crate::shortcut::{Hop, LEAVES, STACK_FIRST, STAYS};
 
 /// `AF_INET`.
-pub const INTERNET: u8 = 2;
+const INTERNET: u8 = 2;
 /// `AF_INET6`.
-pub const INTERNET_6: u8 = 10;
+const INTERNET_6: u8 = 10;
+
+/// What is asked for whatever goes from one address to another.
+#[inline(always)]
+pub fn between(family: Family, source: &Address, destination: &Address) -> bpf_fib_lookup {
+    // SAFETY: integers and arrays of them, for which zero is a value.
+    let mut asked: bpf_fib_lookup = unsafe { MaybeUninit::zeroed().assume_init() };
+    match family {
+        Family::V4 => {
+            asked.family = INTERNET;
+            asked.__bindgen_anon_3.ipv4_src = source.v4_word();
+            asked.__bindgen_anon_4.ipv4_dst = destination.v4_word();
+        }
+        Family::V6 => {
+            asked.family = INTERNET_6;
+            asked.__bindgen_anon_3.ipv6_src = source.words;
+            asked.__bindgen_anon_4.ipv6_dst = destination.words;
+        }
+    }
+    asked
+}
 
 /// What is asked for a packet that becomes `to`, came by this interface, and has this length in bytes, without its Ethernet
 /// header; 0: the length is not looked at.
 #[inline(always)]
 pub fn question(packet: &Packet, to: &Rewrite, interface: u32, length: u32) -> bpf_fib_lookup {
-    // SAFETY: integers and arrays of them, for which zero is a value.
-    let mut asked: bpf_fib_lookup = unsafe { MaybeUninit::zeroed().assume_init() };
-    match packet.family {
-        Family::V4 => {
-            asked.family = INTERNET;
-            asked.__bindgen_anon_3.ipv4_src = to.source.v4_word();
-            asked.__bindgen_anon_4.ipv4_dst = to.destination.v4_word();
-        }
-        Family::V6 => {
-            asked.family = INTERNET_6;
-            asked.__bindgen_anon_3.ipv6_src = to.source.words;
-            asked.__bindgen_anon_4.ipv6_dst = to.destination.words;
-        }
-    }
+    let mut asked = between(packet.family, &to.source, &to.destination);
     asked.l4_protocol = packet.key.protocol;
     asked.sport = to.source_port.0;
     asked.dport = to.destination_port.0;

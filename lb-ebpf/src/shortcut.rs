@@ -10,7 +10,7 @@ use lb_common::{
     address::Protocol,
     layout::{ConnectionKey, ConnectionState, KEY_PACKET, LOOKUP_MARKS, SERVICE_ONE_PACKET},
     nat::{Editor, Rewrite, Sum, checksum::Difference},
-    packet::{Family, Kind, Packet},
+    packet::{ETHERNET_HEADER, Family, Kind, Packet},
     tcp::Direction,
 };
 
@@ -70,19 +70,12 @@ pub const STACK_FIRST: u32 = 2;
 /// life, of known length.
 #[inline(always)]
 pub fn is_plain(packet: &Packet) -> bool {
-    let header = match packet.family {
-        Family::V4 => 20,
-        Family::V6 => 40,
-    };
     matches!(packet.kind, Kind::Whole)
-        && packet.network == ETHERNET
-        && packet.transport == ETHERNET + header
+        && packet.network == ETHERNET_HEADER
+        && packet.has_plain_header()
         && packet.hops > 1
         && packet.length != 0
 }
-
-/// Length of an Ethernet header without tags.
-const ETHERNET: u32 = 14;
 
 /// A TCP, UDP or SCTP packet.
 #[inline(never)]
@@ -237,15 +230,15 @@ fn opened<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
 pub fn decrement_hops<E: Editor>(frame: &mut E, packet: &Packet) -> Option<()> {
     match packet.family {
         Family::V4 => {
-            let old = frame.read::<2>(ETHERNET + 8)?;
+            let old = frame.read::<2>(ETHERNET_HEADER + 8)?;
             let new = [old[0].wrapping_sub(1), old[1]];
-            frame.store(ETHERNET + 8, new, Sum::Kept).ok()?;
+            frame.store(ETHERNET_HEADER + 8, new, Sum::Kept).ok()?;
             let difference = Difference::ZERO.half(u16::from_ne_bytes(old), u16::from_ne_bytes(new));
-            frame.fix_network(ETHERNET + 10, difference).ok()
+            frame.fix_network(ETHERNET_HEADER + 10, difference).ok()
         }
         Family::V6 => {
-            let old = frame.read::<2>(ETHERNET + 6)?;
-            frame.store(ETHERNET + 6, [old[0], old[1].wrapping_sub(1)], Sum::Changed).ok()
+            let old = frame.read::<2>(ETHERNET_HEADER + 6)?;
+            frame.store(ETHERNET_HEADER + 6, [old[0], old[1].wrapping_sub(1)], Sum::Changed).ok()
         }
     }
 }

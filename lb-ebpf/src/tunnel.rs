@@ -23,7 +23,7 @@ use lb_common::{
         SERVICE_TUNNELS,
     },
     nat::{self, Editor, Sum, checksum::Difference},
-    packet::{self, Bytes, Family, Kind, Packet},
+    packet::{self, Bytes, ETHERNET_HEADER, Family, Kind, Packet},
     tunnel::{self, Congestion, Outer},
 };
 
@@ -38,9 +38,6 @@ use crate::{
     schedule::repeat,
     settings::{node_address, scratch, settings},
 };
-
-/// Length of an Ethernet header without tags.
-pub const ETHERNET: u32 = 14;
 
 /// Puts a packet inside of another one, for this server, behind a header of `overhead` bytes. 0 if it could not.
 #[inline(never)]
@@ -65,14 +62,16 @@ pub fn wrap(frame: Frame, packet: &Packet, server: &Address, overhead: u32) -> u
         Family::V4 => {
             // SAFETY: the helper takes no arguments and has no preconditions.
             outer.identification = unsafe { bpf_get_prandom_u32() } as u16;
-            frame.store(ETHERNET, outer.v4(from, server), Sum::Kept)
+            frame.store(ETHERNET_HEADER, outer.v4(from, server), Sum::Kept)
         }
-        Family::V6 => frame.store(ETHERNET, outer.v6(from, server), Sum::Changed),
+        Family::V6 => frame.store(ETHERNET_HEADER, outer.v6(from, server), Sum::Changed),
     };
     if stored.is_err() {
         return 0;
     }
-    if family as u8 != packet.family as u8 && frame.store(ETHERNET - 2, tunnel::ethertype(family), Sum::Kept).is_err() {
+    if family as u8 != packet.family as u8
+        && frame.store(ETHERNET_HEADER - 2, tunnel::ethertype(family), Sum::Kept).is_err()
+    {
         return 0;
     }
     1
@@ -148,7 +147,7 @@ pub struct Around {
 /// Reads the header that a frame begins with; false as [`read_header`] is.
 #[inline(always)]
 fn read_around(frame: Frame, around: &mut Around) -> bool {
-    let Some(ethertype) = frame.read_seldom::<2>(ETHERNET - 2) else { return false };
+    let Some(ethertype) = frame.read_seldom::<2>(ETHERNET_HEADER - 2) else { return false };
     let family = if ethertype == tunnel::ethertype(Family::V4) {
         Family::V4
     } else if ethertype == tunnel::ethertype(Family::V6) {
@@ -156,7 +155,7 @@ fn read_around(frame: Frame, around: &mut Around) -> bool {
     } else {
         return false;
     };
-    read_header(frame, ETHERNET, family, around)
+    read_header(frame, ETHERNET_HEADER, family, around)
 }
 
 /// Reads an outer header; false if it is none of a tunnel within one family, or of a part of a packet.
@@ -201,7 +200,7 @@ pub fn read_header(frame: Frame, at: u32, family: Family, around: &mut Around) -
 /// Parses the packet inside; false if it is none of ours, or does not fit.
 #[inline(never)]
 fn parse_inside(frame: Frame, around: &Around, packet: &mut Packet) -> bool {
-    if packet::parse_network(&Seldom(frame), around.family, ETHERNET + around.header, false, packet).is_err() {
+    if packet::parse_network(&Seldom(frame), around.family, ETHERNET_HEADER + around.header, false, packet).is_err() {
         return false;
     }
     // A length of 0 on one side only is a lie; what is behind the packet's end is padding.

@@ -129,7 +129,7 @@ pub fn apply<E: Editor + ?Sized>(editor: &mut E, packet: &Packet, to: &Rewrite) 
             .word(key.destination.v4_word(), to.destination.v4_word()),
         Family::V6 => address_difference(key, to),
     };
-    let together = ports_follow_addresses(packet);
+    let together = packet.has_plain_header() && !matches!(packet.kind, Kind::LaterFragment);
     if together {
         write_headers(editor, packet, to, addresses)?;
     } else {
@@ -151,16 +151,6 @@ pub fn apply<E: Editor + ?Sized>(editor: &mut E, packet: &Packet, to: &Rewrite) 
         fix_sctp(editor, packet, to)?;
     }
     if together { Ok(()) } else { write_ports(editor, packet, to, Sum::of(packet)) }
-}
-
-/// True without IPv4 options and IPv6 extension headers, as almost all packets are.
-#[inline(always)]
-fn ports_follow_addresses(packet: &Packet) -> bool {
-    let header = match packet.family {
-        Family::V4 => 20,
-        Family::V6 => 40,
-    };
-    packet.transport == packet.network + header && !matches!(packet.kind, Kind::LaterFragment)
 }
 
 /// Writes addresses and ports that stand side by side, with the IPv4 header checksum before them, in one go: in BPF

@@ -15,7 +15,19 @@ pub enum Family {
     V6 = 6,
 }
 
-const ETHERNET_HEADER: u32 = 14;
+/// Length of an Ethernet header without tags.
+pub const ETHERNET_HEADER: u32 = 14;
+impl Family {
+    /// Length of its header without options and extension headers.
+    #[inline(always)]
+    pub const fn header_length(self) -> u32 {
+        match self {
+            Self::V4 => 20,
+            Self::V6 => 40,
+        }
+    }
+}
+
 const ETHERTYPE_V4: u16 = 0x0800;
 const ETHERTYPE_V6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: u16 = 0x8100;

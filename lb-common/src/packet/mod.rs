@@ -6,7 +6,7 @@
 mod ip;
 mod transport;
 
-pub use ip::{Family, parse_ethernet, parse_network};
+pub use ip::{ETHERNET_HEADER, Family, parse_ethernet, parse_network};
 
 use crate::layout::ConnectionKey;
 
@@ -99,6 +99,12 @@ impl Packet {
         let mut packet = Self::default();
         parse_ethernet(frame, &mut packet)?;
         Ok(packet)
+    }
+
+    /// True without IPv4 options and IPv6 extension headers, as almost all packets are.
+    #[inline(always)]
+    pub const fn has_plain_header(&self) -> bool {
+        self.transport == self.network + self.family.header_length()
     }
 
     /// False if the IP packet ends, by its own header, before `offset` (from the start of the frame): what stands

@@ -36,24 +36,33 @@ impl Frame {
     }
 
     #[inline(always)]
-    fn place<const N: usize>(self, offset: u32) -> Option<usize> {
+    fn place(self, offset: u32, length: usize) -> Option<usize> {
         // SAFETY: the context is valid during the program.
         let (start, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
-        direct::place::<N>(start, end, offset)
+        direct::place(start, end, offset, length)
     }
 
+    /// Reads through the helper.
+    ///
+    /// # Safety
+    /// Every pattern of bytes must be a `T`.
     #[inline(always)]
-    fn place_of_words<const N: usize>(self, offset: u32) -> Option<usize> {
-        // SAFETY: the context is valid during the program.
-        let (start, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
-        direct::place_of_words::<N>(start, end, offset)
+    unsafe fn load<T>(self, offset: u32) -> Option<T> {
+        let mut value = MaybeUninit::<T>::uninit();
+        // SAFETY: the helper writes at most that many bytes to `value`, and checks the packet's bounds itself.
+        let result = unsafe { bpf_xdp_load_bytes(self.0, offset, value.as_mut_ptr().cast(), size_of::<T>() as u32) };
+        if result != 0 {
+            return None;
+        }
+        // SAFETY: a helper that succeeds has written all of it, and the caller promises the rest.
+        Some(unsafe { value.assume_init() })
     }
 }
 
 impl Bytes for Frame {
     #[inline(always)]
     fn read<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
-        match self.place::<N>(offset) {
+        match self.place(offset, N) {
             // SAFETY: the place is of N bytes.
             Some(place) => Some(unsafe { direct::read(place) }),
             None => self.read_seldom(offset),
@@ -62,37 +71,25 @@ impl Bytes for Frame {
 
     #[inline(always)]
     fn read_words<const N: usize>(&self, offset: u32) -> Option<[u32; N]> {
-        if let Some(place) = self.place_of_words::<N>(offset) {
+        match self.place(offset, 4 * N) {
             // SAFETY: the place is of N words.
-            return Some(unsafe { direct::read_words(place) });
+            Some(place) => Some(unsafe { direct::read_words(place) }),
+            // SAFETY: words.
+            None => unsafe { self.load(offset) },
         }
-        let mut words = MaybeUninit::<[u32; N]>::uninit();
-        // SAFETY: the helper writes at most N words to `words`, and checks the packet's bounds itself.
-        let result = unsafe { bpf_xdp_load_bytes(self.0, offset, words.as_mut_ptr().cast(), 4 * N as u32) };
-        if result != 0 {
-            return None;
-        }
-        // SAFETY: a helper that succeeds has written all of it, and every word is a `u32`.
-        Some(unsafe { words.assume_init() })
     }
 
     #[inline(always)]
     fn read_seldom<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
-        let mut bytes = MaybeUninit::<[u8; N]>::uninit();
-        // SAFETY: the helper writes at most N bytes to `bytes`, and checks the packet's bounds itself.
-        let result = unsafe { bpf_xdp_load_bytes(self.0, offset, bytes.as_mut_ptr().cast(), N as u32) };
-        if result != 0 {
-            return None;
-        }
-        // SAFETY: a helper that succeeds has written all N bytes, and every byte is a `u8`.
-        Some(unsafe { bytes.assume_init() })
+        // SAFETY: bytes.
+        unsafe { self.load(offset) }
     }
 }
 
 impl Editor for Frame {
     #[inline(always)]
     fn store<const N: usize>(&mut self, offset: u32, bytes: [u8; N], _sum: Sum) -> Result<(), Refused> {
-        let place = self.place::<N>(offset).ok_or(Refused)?;
+        let place = self.place(offset, N).ok_or(Refused)?;
         // SAFETY: the place is of N bytes.
         unsafe { direct::write(place, &bytes) };
         Ok(())
@@ -100,7 +97,7 @@ impl Editor for Frame {
 
     #[inline(always)]
     fn store_words<const N: usize>(&mut self, offset: u32, words: [u32; N], _sum: Sum) -> Result<(), Refused> {
-        let place = self.place_of_words::<N>(offset).ok_or(Refused)?;
+        let place = self.place(offset, 4 * N).ok_or(Refused)?;
         // SAFETY: the place is of N words.
         unsafe { direct::write_words(place, &words) };
         Ok(())
@@ -108,7 +105,7 @@ impl Editor for Frame {
 
     #[inline(always)]
     fn fix_network(&mut self, offset: u32, difference: Difference) -> Result<(), Refused> {
-        let place = self.place::<2>(offset).ok_or(Refused)?;
+        let place = self.place(offset, 2).ok_or(Refused)?;
         // SAFETY: the place is of two bytes.
         unsafe {
             let old = u16::from_ne_bytes(direct::read(place));
@@ -119,7 +116,7 @@ impl Editor for Frame {
 
     #[inline(always)]
     fn fix_transport(&mut self, offset: u32, difference: Difference, field: Field) -> Result<(), Refused> {
-        let place = self.place::<2>(offset).ok_or(Refused)?;
+        let place = self.place(offset, 2).ok_or(Refused)?;
         // SAFETY: the place is of two bytes.
         let old = u16::from_ne_bytes(unsafe { direct::read(place) });
         if field.zero_means_none && old == 0 {

@@ -64,7 +64,7 @@ fn packet_connections(tables: &impl Tables, now: Duration) -> Result<Vec<Connect
             return None;
         }
         // Who answers past this node has no reply entry; one of that key is another connection's.
-        let answered = state.0 & (ConnectionState::ROUTE | ConnectionState::TUNNEL) == 0;
+        let answered = !state.has(ConnectionState::DIRECT_RETURN);
         let reply = entries.get(&reply_key(key, connection)).filter(|_| answered);
         let last_seen = reply.map_or(connection.last_seen, |reply| reply.last_seen.max(connection.last_seen));
         Some(ConnectionRow {
