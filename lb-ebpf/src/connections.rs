@@ -105,10 +105,15 @@ impl Entry {
         let _ = self.state_cell().replace(state.0, state.0 | flag);
     }
 
-    /// Notes a packet.
+    /// Notes a packet. True if it is not the first one of this instant.
     #[inline(always)]
-    pub fn touch(&self, now: u64) {
-        self.last_seen_cell().store(now);
+    pub fn touch(&self, now: u64) -> bool {
+        let cell = self.last_seen_cell();
+        let busy = cell.load() == now;
+        if !busy {
+            cell.store(now);
+        }
+        busy
     }
 
     /// Key of the other entry of this connection: packets of the other direction, as they arrive.

@@ -12,13 +12,13 @@ use lb_common::{
 
 use crate::{
     connections::Entry,
-    fragments,
+    count, fragments,
     frame::Frame,
     lookup,
     maps::Scratch,
     masquerade, passage, reply,
     settings::scratch,
-    translate::{ErrorRewrite, parse, parse_quoted, translate_error},
+    translate::{ErrorRewrite, parse, parse_quoted, translate, translate_error},
     verdict::{self, NEXT},
 };
 
@@ -31,6 +31,10 @@ pub fn run(frame: Frame) -> i32 {
     if let Some(passage) = passage::recall(frame) {
         return match passage.found {
             passage::NOTHING => foreign(&passage.packet),
+            passage::TRANSLATION => {
+                count::reply(passage.server, passage.packet.length);
+                translate(frame, &passage.packet, &passage.onward)
+            }
             _ => transport(frame, &mut passage.packet),
         };
     }

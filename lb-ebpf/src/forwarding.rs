@@ -53,6 +53,11 @@ impl Shortcut for Frame {
     }
 
     #[inline(always)]
+    fn length(self, packet: &Packet) -> u32 {
+        length_on_the_wire(self, packet)
+    }
+
+    #[inline(always)]
     fn route(self, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
         find(self, packet, to, hop)
     }

@@ -14,8 +14,8 @@ use crate::{
     connections::{self, Entry},
     count, dsr, fragments,
     frame::Frame,
-    maps::Scratch,
-    masquerade, passage, relay, reply, respond,
+    maps::{Recent, Scratch},
+    masquerade, passage, recent, relay, reply, respond,
     settings::{now, scratch, settings},
     translate::{ErrorRewrite, parse, parse_quoted, translate, translate_error},
     tunnel,
@@ -83,6 +83,12 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
         return NEXT;
     }
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
+    let now = now();
+    if let Some(flow) = recent::recall(packet, protocol, now)
+        && flow.found <= recent::ANSWER
+    {
+        return again(frame, packet, flow);
+    }
     let Some(entry) = Entry::find(&packet.key) else { return unknown(frame, packet, 0) };
     let state = entry.state();
     if state.has(ConnectionState::PASSING) {
@@ -92,19 +98,46 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
         // Replies are translated on their way out, but a hairpin's reply would never get there: it is addressed to
         // the node.
         if !state.has(ConnectionState::HAIRPIN) {
-            passage::note(frame, packet, passage::ANSWER);
-            return NEXT;
+            return answer(frame, packet, protocol, &entry, now);
         }
         return match reply::run(frame, packet, protocol, &entry) {
             NEXT => respond::turn_round(frame),
             other => other,
         };
     }
-    let now = now();
     if admit::must_reschedule(packet, protocol, &entry, state, now) {
         return unknown(frame, packet, 1);
     }
     known(frame, packet, protocol, &entry, now)
+}
+
+/// A packet of a flow for whose last one all was found.
+#[inline(always)]
+fn again(frame: Frame, packet: &Packet, flow: &Recent) -> i32 {
+    if flow.found == recent::ANSWER {
+        passage::note_answer(frame, packet, flow.server, &flow.onward);
+        return NEXT;
+    }
+    count::request(flow.server, packet.length);
+    if flow.found == recent::REQUEST {
+        frame.finish();
+    }
+    translate(frame, packet, &flow.onward)
+}
+
+/// A packet from a server that is to be translated on its way out.
+#[inline(always)]
+fn answer(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry, now: u64) -> i32 {
+    if !reply::is_settled(packet, protocol, entry.state()) {
+        passage::note(frame, packet, passage::ANSWER);
+        return NEXT;
+    }
+    let server = entry.value().server;
+    passage::note_answer(frame, packet, server, &Rewrite::of(entry.value()));
+    if entry.touch(now) {
+        recent::keep(packet, server, now);
+    }
+    NEXT
 }
 
 /// A packet of a connection in the table.
@@ -116,12 +149,16 @@ fn known(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry, now: 
     if state.has(ConnectionState::DIRECT_RETURN) {
         return known_past(packet, protocol, *entry, now);
     }
-    entry.touch(now);
+    let busy = entry.touch(now);
     // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
     if !matches!(packet.kind, Kind::LaterFragment) {
         entry.advance(&packet.key, protocol, packet, Direction::In, &settings.timeouts);
     }
-    count::request(entry.value().server, packet.length);
+    let server = entry.value().server;
+    count::request(server, packet.length);
+    if busy {
+        recent::keep(packet, server, now);
+    }
     forward(frame, packet, &rewrite, state)
 }
 

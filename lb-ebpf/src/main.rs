@@ -35,6 +35,7 @@ mod maps;
 mod masquerade;
 mod passage;
 mod persistence;
+mod recent;
 mod relay;
 mod reply;
 mod respond;

@@ -73,6 +73,30 @@ pub struct Passage {
     pub found: u32,
     /// The packet as it came.
     pub packet: Packet,
+    /// What it becomes, if that is known already.
+    pub onward: Rewrite,
+    /// Destination id of the server that sent it, likewise.
+    pub server: u32,
+}
+
+/// What was found for the last packet of a flow.
+pub struct Recent {
+    /// Its key.
+    pub key: ConnectionKey,
+    /// What it became.
+    pub onward: Rewrite,
+    /// Destination id of its server.
+    pub server: u32,
+    /// What it was, and which way it went.
+    pub found: u32,
+    /// [`DestinationLoad::changes`] of the server then.
+    pub changes: u32,
+    /// The short way: the length that fits it, in bytes.
+    pub length: u32,
+    /// When, in nanoseconds of the coarse clock.
+    pub seen: u64,
+    /// The short way: where it went.
+    pub hop: Hop,
 }
 
 /// One for each CPU: tc and XDP programs run with bottom halves off, so that none interrupts another.
@@ -82,6 +106,10 @@ pub static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
 /// The last packets that went on as they came.
 #[btf_map(name = "passages")]
 pub static PASSAGES: PerCpuArray<Passage, { crate::passage::PLACES }> = PerCpuArray::new();
+
+/// Busy flows.
+#[btf_map(name = "recent")]
+pub static RECENT: PerCpuArray<Recent, { crate::recent::PLACES }> = PerCpuArray::new();
 
 /// Frontends.
 #[btf_map(name = "services")]

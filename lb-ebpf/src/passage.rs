@@ -5,7 +5,10 @@
 //! `tc_index`. Egress takes it for the packet at hand only if the addresses, ports and protocol in that are the same still:
 //! netfilter may have translated it, or a tunnel put another header before it. For the same ones the same would be found.
 
-use lb_common::packet::{Bytes, Family, Kind, Packet};
+use lb_common::{
+    nat::Rewrite,
+    packet::{Bytes, Family, Kind, Packet},
+};
 
 use crate::{
     frame::Frame,
@@ -21,6 +24,8 @@ pub const PLACES: usize = 16;
 pub const NOTHING: u32 = 0;
 /// [`Passage::found`]: the connection that it answers.
 pub const ANSWER: u32 = 1;
+/// [`Passage::found`]: its translation, and nothing about the connection is to be noted any more but that it passed.
+pub const TRANSLATION: u32 = 2;
 
 /// Every number has this bit.
 const NUMBERED: u32 = 1 << 15;
@@ -41,6 +46,18 @@ pub fn note(frame: Frame, packet: &Packet, found: u32) -> u32 {
     place.packet = *packet;
     frame.write_note(number);
     number
+}
+
+/// Keeps an answer that leaves its connection as it is: egress has but to write the translation.
+#[inline(always)]
+pub fn note_answer(frame: Frame, packet: &Packet, server: u32, onward: &Rewrite) {
+    let number = note(frame, packet, TRANSLATION);
+    if number != 0
+        && let Some(place) = place(number)
+    {
+        place.server = server;
+        place.onward = *onward;
+    }
 }
 
 /// What ingress has kept of this packet; `None` if it has not, or if it is another one by now.

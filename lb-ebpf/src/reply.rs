@@ -28,16 +28,23 @@ pub fn run(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> 
 /// Notes a reply: clock, state and counters of its connection.
 #[inline(always)]
 pub fn note(packet: &Packet, protocol: Protocol, entry: &Entry) {
-    entry.touch(now());
+    note_at(packet, protocol, entry, now());
+}
+
+/// The same at this time. True if it is not the first packet of this instant.
+#[inline(always)]
+pub fn note_at(packet: &Packet, protocol: Protocol, entry: &Entry, now: u64) -> bool {
+    let busy = entry.touch(now);
     if !is_settled(packet, protocol, entry.state()) {
         advance(packet, protocol, entry);
     }
     count::reply(entry.value().server, packet.length);
+    busy
 }
 
 /// True if the packet can change nothing about the connection, so that its request entry need not be looked up.
 #[inline(always)]
-fn is_settled(packet: &Packet, protocol: Protocol, state: ConnectionState) -> bool {
+pub fn is_settled(packet: &Packet, protocol: Protocol, state: ConnectionState) -> bool {
     // A later fragment has no flags, which to the state machine of TCP is the end of the connection.
     if matches!(packet.kind, Kind::LaterFragment) {
         return true;

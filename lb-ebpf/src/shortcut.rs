@@ -18,8 +18,8 @@ use crate::{
     admit,
     connections::{self, Entry},
     count,
-    maps::{LOOKUPS, Scratch},
-    reply,
+    maps::{LOOKUPS, Recent, Scratch},
+    recent, reply,
     settings::{now, scratch, settings},
     verdict::NEXT,
 };
@@ -31,6 +31,9 @@ pub trait Shortcut: Copy {
 
     /// The packet's firewall mark; `None` if it may get one later.
     fn mark(self) -> Option<u32>;
+
+    /// Length of a packet on the wire, without its Ethernet header, in bytes.
+    fn length(self, packet: &Packet) -> u32;
 
     /// Finds the way of a packet that becomes `to`: [`LEAVES`], [`STAYS`], [`STACK_FIRST`].
     fn route(self, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32;
@@ -81,6 +84,13 @@ pub fn is_plain(packet: &Packet) -> bool {
 #[inline(never)]
 pub fn transport<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
+    let now = now();
+    if let Some(flow) = recent::recall(packet, protocol, now)
+        && flow.found > recent::ANSWER
+        && frame.length(packet) <= flow.length
+    {
+        return again(frame, packet, flow);
+    }
     let Some(entry) = Entry::find(&packet.key) else { return unknown(frame, packet, 0) };
     let state = entry.state();
     if state.has(F::STAYS_WITH_STACK | ConnectionState::HAIRPIN | ConnectionState::DIRECT_RETURN) {
@@ -96,21 +106,31 @@ pub fn transport<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
         if answer.state().0 & of_reply != ConnectionState::REPLY {
             return NEXT;
         }
-        return reply(frame, packet, protocol, &answer, &entry);
+        return reply(frame, packet, protocol, (&answer, &entry), now);
     }
     if state.has(ConnectionState::REPLY) {
-        return reply(frame, packet, protocol, &entry, &entry);
+        return reply(frame, packet, protocol, (&entry, &entry), now);
     }
-    let now = now();
     if admit::must_reschedule(packet, protocol, &entry, state, now) {
         return unknown(frame, packet, 1);
     }
     known(frame, packet, protocol, &entry, now)
 }
 
+/// A packet of a flow whose last one took the short way.
+#[inline(always)]
+fn again<F: Shortcut>(frame: F, packet: &Packet, flow: &Recent) -> i32 {
+    if flow.found == recent::SHORT_ANSWER {
+        count::reply(flow.server, packet.length);
+    } else {
+        count::request(flow.server, packet.length);
+    }
+    frame.send(packet, &flow.onward, &flow.hop)
+}
+
 /// The key of a packet once it is translated.
 #[inline(always)]
-fn key_of(to: &Rewrite, packet: &Packet) -> ConnectionKey {
+pub fn key_of(to: &Rewrite, packet: &Packet) -> ConnectionKey {
     ConnectionKey {
         source: to.source,
         destination: to.destination,
@@ -135,9 +155,13 @@ fn known<F: Shortcut>(frame: F, packet: &Packet, protocol: Protocol, entry: &Ent
         STAYS => return entry_stays::<F>(entry),
         _ => return NEXT,
     }
-    entry.touch(now);
+    let busy = entry.touch(now);
     entry.advance(&packet.key, protocol, packet, Direction::In, &settings.timeouts);
-    count::request(entry.value().server, packet.length);
+    let server = entry.value().server;
+    count::request(server, packet.length);
+    if busy {
+        recent::keep_short(packet, server, now, frame.length(packet));
+    }
     frame.send(packet, onward, hop)
 }
 
@@ -162,7 +186,13 @@ fn entry_stays<F: Shortcut>(entry: &Entry) -> i32 {
 
 /// A packet from a server: `answer` is the reply entry, `found` the one that the packet itself has.
 #[inline(always)]
-fn reply<F: Shortcut>(frame: F, packet: &Packet, protocol: Protocol, answer: &Entry, found: &Entry) -> i32 {
+fn reply<F: Shortcut>(
+    frame: F,
+    packet: &Packet,
+    protocol: Protocol,
+    (answer, found): (&Entry, &Entry),
+    now: u64,
+) -> i32 {
     let Some(Scratch { onward, hop, .. }) = scratch() else { return NEXT };
     *onward = Rewrite::of(answer.value());
     match frame.route(packet, onward, hop) {
@@ -170,7 +200,9 @@ fn reply<F: Shortcut>(frame: F, packet: &Packet, protocol: Protocol, answer: &En
         STAYS => return entry_stays::<F>(found),
         _ => return NEXT,
     }
-    reply::note(packet, protocol, answer);
+    if reply::note_at(packet, protocol, answer, now) {
+        recent::keep_short(packet, answer.value().server, now, frame.length(packet));
+    }
     frame.send(packet, onward, hop)
 }
 

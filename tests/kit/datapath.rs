@@ -252,7 +252,8 @@ impl Datapath {
         tables::insert(&mut self.object, "connections", key, value)
     }
 
-    /// Deletes one entry of `connections`, and nothing that belongs to it.
+    /// Deletes one entry of `connections`, and nothing that belongs to it. A busy flow may be served without it until the
+    /// [next instant](next_instant).
     pub fn remove_connection(&mut self, key: ConnectionKey) -> Result<()> {
         tables::remove::<_, Connection>(&mut self.object, "connections", key)
     }
@@ -271,6 +272,7 @@ impl Datapath {
                 self.set_connection(key, Connection { last_seen, ..value })?;
             }
         }
+        next_instant();
         Ok(())
     }
 
@@ -377,4 +379,10 @@ fn is(record: &Destination, address: IpAddr, port: u16) -> bool {
 /// True for a reply entry of `connections`.
 pub fn is_reply(value: &Connection) -> bool {
     ConnectionState(value.state).has(ConnectionState::REPLY)
+}
+
+/// Waits until the coarse clock has moved: what programs keep of busy flows holds no longer. Ten milliseconds is the longest
+/// tick of Linux (`CONFIG_HZ_100`).
+pub fn next_instant() {
+    std::thread::sleep(Duration::from_millis(12));
 }

@@ -97,7 +97,8 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         "scratch" => {
             Some("packet quoted quote wanted service request opened passing replaced onward hop way around passages")
         }
-        "passages" => Some("number found packet"),
+        "passages" => Some("number found packet onward server"),
+        "recent" => Some("key onward server found changes length seen hop"),
         "services" | "service_prefixes" => Some(
             "id version scheduler flags set_base set_length table_base table_length max_weight weight_step started \
              persistence_prefix access persistence_timeout affinity_group",

@@ -55,6 +55,11 @@ impl Shortcut for Frame {
     }
 
     #[inline(always)]
+    fn length(self, packet: &Packet) -> u32 {
+        packet.length
+    }
+
+    #[inline(always)]
     fn route(self, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
         route::find(self, packet, to, hop)
     }

@@ -14,6 +14,7 @@
 
 mod addresses;
 mod affinity;
+mod busy;
 mod complete;
 mod director;
 mod dsr;
