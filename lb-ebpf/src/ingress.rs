@@ -83,8 +83,7 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
         return NEXT;
     }
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
-    let now = now();
-    if let Some(flow) = recent::recall(packet, protocol, now)
+    if let Some(flow) = recent::recall(packet, protocol)
         && flow.found <= recent::ANSWER
     {
         return again(frame, packet, flow);
@@ -98,13 +97,14 @@ fn transport(frame: Frame, packet: &mut Packet) -> i32 {
         // Replies are translated on their way out, but a hairpin's reply would never get there: it is addressed to
         // the node.
         if !state.has(ConnectionState::HAIRPIN) {
-            return answer(frame, packet, protocol, &entry, now);
+            return answer(frame, packet, protocol, &entry);
         }
         return match reply::run(frame, packet, protocol, &entry) {
             NEXT => respond::turn_round(frame),
             other => other,
         };
     }
+    let now = now();
     if admit::must_reschedule(packet, protocol, &entry, state, now) {
         return unknown(frame, packet, 1);
     }
@@ -127,12 +127,12 @@ fn again(frame: Frame, packet: &Packet, flow: &Recent) -> i32 {
 
 /// A packet from a server that is to be translated on its way out.
 #[inline(always)]
-fn answer(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry, now: u64) -> i32 {
+fn answer(frame: Frame, packet: &Packet, protocol: Protocol, entry: &Entry) -> i32 {
     if !reply::is_settled(packet, protocol, entry.state()) {
         passage::note(frame, packet, passage::ANSWER);
         return NEXT;
     }
-    let server = entry.value().server;
+    let (server, now) = (entry.value().server, now());
     passage::note_answer(frame, packet, server, &Rewrite::of(entry.value()));
     if entry.touch(now) {
         recent::keep(packet, server, now);

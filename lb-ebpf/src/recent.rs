@@ -11,7 +11,6 @@
 //! Otherwise the packet is looked at as ever, and the table remains the only truth. A flow has one place on each CPU, and the
 //! one that was busy last has it.
 //!
-//! [`now`]: crate::settings::now
 //! [`DestinationLoad::changes`]: lb_common::layout::DestinationLoad::changes
 
 use lb_common::{
@@ -25,7 +24,7 @@ use lb_common::{
 use crate::{
     connections::{self, Entry},
     maps::{DESTINATION_LOAD, RECENT, Recent},
-    settings::scratch,
+    settings::{now, scratch},
     shortcut::key_of,
 };
 
@@ -47,13 +46,12 @@ pub const SHORT_ANSWER: u32 = 5;
 
 /// What is kept of a packet's flow, if it holds now.
 #[inline(always)]
-pub fn recall(packet: &Packet, protocol: Protocol, now: u64) -> Option<&'static mut Recent> {
-    if !changes_nothing(packet, protocol) {
-        return None;
-    }
+pub fn recall(packet: &Packet, protocol: Protocol) -> Option<&'static mut Recent> {
     let place = place(&packet.key)?;
-    let holds = place.seen == now
-        && is_same(&place.key, &packet.key)
+    // Of a stranger no more is asked than this.
+    let holds = is_same(&place.key, &packet.key)
+        && changes_nothing(packet, protocol)
+        && place.seen == now()
         && place.changes == changes(place.server)
         && connections::is_available(place.server);
     holds.then_some(place)

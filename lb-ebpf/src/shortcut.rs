@@ -84,8 +84,7 @@ pub fn is_plain(packet: &Packet) -> bool {
 #[inline(never)]
 pub fn transport<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
-    let now = now();
-    if let Some(flow) = recent::recall(packet, protocol, now)
+    if let Some(flow) = recent::recall(packet, protocol)
         && flow.found > recent::ANSWER
         && frame.length(packet) <= flow.length
     {
@@ -106,11 +105,12 @@ pub fn transport<F: Shortcut>(frame: F, packet: &Packet) -> i32 {
         if answer.state().0 & of_reply != ConnectionState::REPLY {
             return NEXT;
         }
-        return reply(frame, packet, protocol, (&answer, &entry), now);
+        return reply(frame, packet, protocol, (&answer, &entry));
     }
     if state.has(ConnectionState::REPLY) {
-        return reply(frame, packet, protocol, (&entry, &entry), now);
+        return reply(frame, packet, protocol, (&entry, &entry));
     }
+    let now = now();
     if admit::must_reschedule(packet, protocol, &entry, state, now) {
         return unknown(frame, packet, 1);
     }
@@ -186,13 +186,7 @@ fn entry_stays<F: Shortcut>(entry: &Entry) -> i32 {
 
 /// A packet from a server: `answer` is the reply entry, `found` the one that the packet itself has.
 #[inline(always)]
-fn reply<F: Shortcut>(
-    frame: F,
-    packet: &Packet,
-    protocol: Protocol,
-    (answer, found): (&Entry, &Entry),
-    now: u64,
-) -> i32 {
+fn reply<F: Shortcut>(frame: F, packet: &Packet, protocol: Protocol, (answer, found): (&Entry, &Entry)) -> i32 {
     let Some(Scratch { onward, hop, .. }) = scratch() else { return NEXT };
     *onward = Rewrite::of(answer.value());
     match frame.route(packet, onward, hop) {
@@ -200,6 +194,7 @@ fn reply<F: Shortcut>(
         STAYS => return entry_stays::<F>(found),
         _ => return NEXT,
     }
+    let now = now();
     if reply::note_at(packet, protocol, answer, now) {
         recent::keep_short(packet, answer.value().server, now, frame.length(packet));
     }
