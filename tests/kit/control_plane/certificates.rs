@@ -30,16 +30,16 @@ impl Certificates {
         );
         fs::write(folder.join("openssl.cnf"), text)?;
         let made = Self { folder: folder.to_owned() };
-        made.openssl("req", &["-x509", "-extensions", "authority", "-keyout", "ca.key", "-out", "ca.crt"])?;
-        made.renew()?;
+        made.replace()?;
         let mut accounts = Command::new("openssl");
         accounts.args(["ecparam", "-genkey", "-noout", "-name", "prime256v1", "-out", "accounts.key"]);
         run(accounts.current_dir(folder)).context("the key of the service accounts")?;
         Ok(made)
     }
 
-    /// Another key and certificate for the API server.
-    pub(super) fn renew(&self) -> Result<()> {
+    /// Another authority, and a certificate of it for the API server.
+    pub(super) fn replace(&self) -> Result<()> {
+        self.openssl("req", &["-x509", "-extensions", "authority", "-keyout", "ca.key", "-out", "ca.crt"])?;
         let arguments = ["-x509", "-extensions", "server", "-CA", "ca.crt", "-CAkey", "ca.key"];
         self.openssl("req", &[&arguments[..], &["-keyout", "server.key", "-out", "server.crt"]].concat())
     }

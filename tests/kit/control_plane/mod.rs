@@ -206,12 +206,12 @@ impl ControlPlane {
 
     /// Makes or changes objects.
     pub fn apply(&self, objects: &[Value]) -> Result<()> {
-        self.kubectl_with(&["apply", "--validate=ignore"], objects).map(drop)
+        self.kubectl_with(&["apply"], objects).map(drop)
     }
 
     /// Makes the status of objects that there are this one.
     pub fn state(&self, objects: &[Value]) -> Result<()> {
-        self.kubectl_with(&["replace", "--validate=ignore", "--subresource=status"], objects).map(drop)
+        self.kubectl_with(&["replace", "--subresource=status"], objects).map(drop)
     }
 
     /// An object, or a list of objects: `["-n", "demo", "service", "web"]`.
@@ -220,9 +220,10 @@ impl ControlPlane {
         serde_json::from_str(&text).with_context(|| format!("kubectl get {what:?} printed {text}"))
     }
 
-    /// Gives the API server another certificate of the same authority. It is in use from its next start on.
-    pub fn renew_certificate(&self) -> Result<()> {
-        self.certificates.renew()
+    /// Gives the API server a certificate of another authority, whose own takes the old one's place in the file that
+    /// kubeconfig files name. It is in use from the server's next start on.
+    pub fn replace_authority(&self) -> Result<()> {
+        self.certificates.replace()
     }
 
     /// What the API server was asked by a user since it was first started, oldest first.

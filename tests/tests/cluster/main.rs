@@ -144,6 +144,8 @@ impl Cluster {
         let asked = self.control.asked_by(ACCOUNT).unwrap();
         let refused: Vec<&Asked> = asked.iter().filter(|asked| asked.status == 403).collect();
         assert!(refused.is_empty(), "beyond the role: {refused:?}");
+        let nameless: Vec<&Asked> = asked.iter().filter(|asked| !asked.agent.starts_with("bpvs/")).collect();
+        assert!(nameless.is_empty(), "{nameless:?}");
         let odd: Vec<&Asked> = asked.iter().filter(|asked| [400, 404, 405, 415, 422].contains(&asked.status)).collect();
         assert!(odd.is_empty(), "not as the API server wants it: {odd:?}");
         for resource in ["services", "endpointslices", "nodes", "servicecidrs"] {
