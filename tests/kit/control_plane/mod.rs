@@ -13,7 +13,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -46,13 +46,17 @@ const ENABLED: &str = "serviceaccount-controller,serviceaccount-token-controller
 #[derive(Debug)]
 pub struct ControlPlane {
     api_server: Mutex<Option<Program>>,
-    controllers: Option<Program>,
+    controllers: Mutex<Option<Program>>,
     etcd: Option<Program>,
     programs: PathBuf,
     address: SocketAddr,
     certificates: Certificates,
     namespace: Namespace,
     folder: TempDir,
+}
+
+fn lock(program: &Mutex<Option<Program>>) -> MutexGuard<'_, Option<Program>> {
+    program.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The folder that [`FOLDER`] names.
@@ -76,7 +80,7 @@ impl ControlPlane {
         let certificates = Certificates::new(folder.path(), addresses)?;
         let mut plane = Self {
             api_server: Mutex::default(),
-            controllers: None,
+            controllers: Mutex::default(),
             etcd: None,
             programs,
             address,
@@ -87,10 +91,10 @@ impl ControlPlane {
         plane.users()?;
         plane.etcd = Some(plane.start_etcd()?);
         plane.start_api_server()?;
-        plane.controllers = Some(plane.start_controllers()?);
+        plane.start_controllers()?;
         plane.kubectl(&["create", "namespace", "demo"])?;
         let account = || Ok(plane.kubectl(&["-n", "demo", "get", "serviceaccount", "default"]).ok());
-        let said = || plane.controllers.as_ref().map(Program::said).unwrap_or_default();
+        let said = || lock(&plane.controllers).as_ref().map(Program::said).unwrap_or_default();
         wait_for("service account in the namespace demo", START, account, said)?;
         // By these kubectl looks at what it is to apply. They come a moment after the server is ready.
         for schema in ["/openapi/v2", "/openapi/v3/api/v1"] {
@@ -125,14 +129,18 @@ impl ControlPlane {
         Program::start("etcd", &self.namespace, command, self.folder.path())
     }
 
-    fn start_controllers(&self) -> Result<Program> {
+    /// After the end of those that run.
+    fn start_controllers(&self) -> Result<()> {
+        *lock(&self.controllers) = None;
         let mut command = Command::new(self.programs.join("kube-controller-manager"));
         command.arg("--kubeconfig").arg(self.file(CONTROLLERS));
         command.arg("--root-ca-file").arg(self.certificates.authority());
         command.arg("--service-account-private-key-file").arg(self.certificates.accounts());
         command.args(["--use-service-account-credentials", "--leader-elect=false", "--secure-port=0"]);
         command.arg(format!("--controllers={ENABLED}"));
-        Program::start("kube-controller-manager", &self.namespace, command, self.folder.path())
+        let started = Program::start("kube-controller-manager", &self.namespace, command, self.folder.path())?;
+        *lock(&self.controllers) = Some(started);
+        Ok(())
     }
 
     /// Starts the API server, after its end if it runs, and waits until it is ready.
@@ -169,13 +177,13 @@ impl ControlPlane {
             Ok(self.kubectl(&["get", "--raw", "/readyz"]).ok())
         };
         wait_for("API server that is ready", START, ready, || started.said())?;
-        *self.api_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        *lock(&self.api_server) = Some(started);
         Ok(())
     }
 
     /// Ends the API server with SIGKILL.
     pub fn kill_api_server(&self) {
-        *self.api_server.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.api_server) = None;
     }
 
     /// Where all of it runs.
@@ -220,10 +228,13 @@ impl ControlPlane {
         serde_json::from_str(&text).with_context(|| format!("kubectl get {what:?} printed {text}"))
     }
 
-    /// Gives the API server a certificate of another authority, whose own takes the old one's place in the file that
-    /// kubeconfig files name. It is in use from the server's next start on.
+    /// Starts the API server again with a certificate of another authority, whose own takes the old one's place in the file
+    /// that kubeconfig files name. The controllers are started again, too: they look at that file once.
     pub fn replace_authority(&self) -> Result<()> {
-        self.certificates.replace()
+        self.kill_api_server();
+        self.certificates.replace()?;
+        self.start_api_server()?;
+        self.start_controllers()
     }
 
     /// What the API server was asked by a user since it was first started, oldest first.

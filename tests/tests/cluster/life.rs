@@ -147,7 +147,6 @@ fn an_api_server_that_dies_and_comes_back_with_another_authority_is_followed_wit
     cluster.token(&["--bound-object-kind=Secret", "--bound-object-name=second"]);
     cluster.control.kubectl(&["-n", "kube-system", "delete", "secret", "first"]).unwrap();
     cluster.control.replace_authority().unwrap();
-    cluster.control.start_api_server().unwrap();
     changed("web", &[1, 2]);
     let report = hammer.stop().unwrap();
     assert_eq!(report.failed, 0, "of {}: {:?}", report.attempts, report.failures);

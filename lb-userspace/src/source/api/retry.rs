@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
+use kube::core::Status;
 use kube::runtime::watcher::Error;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -95,16 +96,17 @@ impl Health {
         if !self.is_news(status) {
             return trouble;
         }
+        let said = said(error);
         match status {
             _ if absent => info!(
-                "API server: {what}: {error}; the networks of cluster addresses are not known: what is sent to an address \
+                "API server: {what}: {said}; the networks of cluster addresses are not known: what is sent to an address \
                  that no Service has goes on by the routes"
             ),
             Some(401 | 403) => warn!(
-                "API server: {what}: {error}; list and watch on {what} must be allowed, as the role system:node-proxier \
+                "API server: {what}: {said}; list and watch on {what} must be allowed, as the role system:node-proxier \
                  does; one that has just started may say so for a moment. What was stated last stays"
             ),
-            _ => warn!("API server: {what}: {error}; what was stated last stays until it answers again"),
+            _ => warn!("API server: {what}: {said}; what was stated last stays until it answers again"),
         }
         trouble
     }
@@ -128,18 +130,41 @@ impl Health {
 }
 
 fn status(error: &Error) -> Option<u16> {
+    refusal(error).map(|status| status.code)
+}
+
+/// What the server answered, if it did.
+fn refusal(error: &Error) -> Option<&Status> {
     match error {
-        Error::WatchError(status) => Some(status.code),
-        Error::InitialListFailed(kube::Error::Api(status))
+        Error::WatchError(status)
+        | Error::InitialListFailed(kube::Error::Api(status))
         | Error::WatchStartFailed(kube::Error::Api(status))
-        | Error::WatchFailed(kube::Error::Api(status)) => Some(status.code),
+        | Error::WatchFailed(kube::Error::Api(status)) => Some(status),
         _ => None,
     }
 }
 
+/// The server's own words, or what went wrong on the way, down to the first cause: that a certificate is not trusted, or that
+/// nobody listens.
+fn said(error: &Error) -> String {
+    if let Some(status) = refusal(error) {
+        return format!("{} ({})", status.message, status.code);
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Backoff, Duration, Health, REFUSALS, Trouble, jittered};
+    use super::{Backoff, Duration, Error, Health, REFUSALS, Status, Trouble, jittered, said};
 
     #[test]
     fn delays_double_with_jitter_up_to_the_longest() {
@@ -175,5 +200,19 @@ mod tests {
             assert_eq!(health.judge(status, false), (false, Trouble::Other), "{status:?}");
         }
         assert_eq!(health.judge(Some(401), false), (false, Trouble::Unknown));
+    }
+
+    #[test]
+    fn trouble_is_told_by_its_cause_and_in_the_servers_words() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("client error (Connect)")]
+        struct Outer(#[source] std::io::Error);
+        let cause = std::io::Error::other("invalid peer certificate: UnknownIssuer");
+        let error = Error::WatchStartFailed(kube::Error::Service(Box::new(Outer(cause))));
+        let told = "failed to start watching object: ServiceError: client error (Connect): invalid peer certificate: UnknownIssuer";
+        assert_eq!(said(&error), told);
+        let status = Status::failure("nodes is forbidden: User \"x\" cannot list", "Forbidden").with_code(403);
+        let error = Error::InitialListFailed(kube::Error::Api(status.boxed()));
+        assert_eq!(said(&error), "nodes is forbidden: User \"x\" cannot list (403)");
     }
 }
