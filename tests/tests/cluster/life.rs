@@ -100,8 +100,12 @@ fn an_api_server_that_dies_and_comes_back_with_another_authority_is_followed_wit
     };
     cluster.control.apply(&[secret("first"), secret("second")]).unwrap();
     cluster.token(&["--bound-object-kind=Secret", "--bound-object-name=first"]);
-    let frontends = cluster.at("web", 80);
+    cluster.control.apply(&[service("gone", "web", &json!({}))]).unwrap();
+    let [frontends, gone] = ["web", "gone"].map(|name| cluster.at(name, 80));
     let agents = cluster.agents();
+    for to in &gone {
+        expect(&client.namespace, *to, &[1, 2]);
+    }
     let follow = |servers: &[u16]| {
         for to in &frontends {
             expect(&client.namespace, *to, servers);
@@ -120,6 +124,11 @@ fn an_api_server_that_dies_and_comes_back_with_another_authority_is_followed_wit
     follow(&[1, 2]);
     assert_eq!([readyz(0), readyz(1)], [200, 200]);
     cluster.control.start_api_server().unwrap();
+    // Before the agents are back: no event tells them of it, and a list lacks it.
+    cluster.control.kubectl(&["-n", "demo", "delete", "service", "gone"]).unwrap();
+    for to in &gone {
+        until(&format!("{to} is not served"), || !matches!(super::dial(&client.namespace, *to), Ok(Some(_))));
+    }
     let changed = |app: &str, servers: &[u16]| {
         cluster
             .control

@@ -192,7 +192,7 @@ fn expect(from: &Namespace, to: SocketAddr, servers: &[u16]) -> Duration {
         let round = Instant::now();
         seen.clear();
         // Open ones count for wlc: each round reaches every server.
-        let held: Vec<_> = (0..3 * servers.len().max(1)).map(|_| open(from, to)).collect();
+        let held: Vec<_> = (0..(3 * servers.len()).max(1)).map(|_| open(from, to)).collect();
         seen.extend(held.iter().map(|answer| answer.as_ref().map(server).map_err(Clone::clone)));
         if seen == wanted {
             return round - begin;
