@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use prometheus::IntCounter;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
+
+use crate::source::api::Connection;
 
 /// Who emits them.
 const CONTROLLER: &str = "bpvs";
@@ -90,13 +91,14 @@ enum Work {
 
 impl Notices {
     /// To this API server, if there is one; about this node. Counts what was lost. Needs a runtime.
-    pub fn start(client: Option<Client>, node: &str, lost: IntCounter) -> Self {
-        let sender = client.map(|client| {
+    pub fn start(connection: Option<Connection>, node: &str, lost: IntCounter) -> Self {
+        let sender = connection.map(|connection| {
             let (sender, receiver) = mpsc::channel(WAITING);
             let reporter =
                 Reporter { controller: CONTROLLER.to_owned(), instance: Some(format!("{CONTROLLER}-{node}")) };
-            let teller =
-                Teller { recorder: Recorder::new(client, reporter), node: node.to_owned(), lost: lost.clone() };
+            let (client, made) = connection.client();
+            let recorder = Recorder::new(client, reporter.clone());
+            let teller = Teller { connection, made, reporter, recorder, node: node.to_owned(), lost: lost.clone() };
             tokio::spawn(teller.run(receiver));
             sender
         });
@@ -125,13 +127,17 @@ impl Notices {
 }
 
 struct Teller {
+    connection: Connection,
+    /// When the recorder's client was made.
+    made: Instant,
+    reporter: Reporter,
     recorder: Recorder,
     node: String,
     lost: IntCounter,
 }
 
 impl Teller {
-    async fn run(self, mut receiver: mpsc::Receiver<Work>) {
+    async fn run(mut self, mut receiver: mpsc::Receiver<Work>) {
         let mut warned = false;
         while let Some(work) = receiver.recv().await {
             match work {
@@ -148,17 +154,31 @@ impl Teller {
         }
     }
 
+    /// Asks by the client of now.
+    fn use_connection(&mut self) {
+        let (client, made) = self.connection.client();
+        if made != self.made {
+            (self.recorder, self.made) = (Recorder::new(client, self.reporter.clone()), made);
+        }
+    }
+
     /// Offers an Event until it is taken or refused.
-    async fn publish(&self, notice: &Notice) -> Result<(), String> {
+    async fn publish(&mut self, notice: &Notice) -> Result<(), String> {
         let (event, about) = notice.event(&self.node);
         let mut tries = 0;
         loop {
             tries += 1;
+            self.use_connection();
             let error = match timeout(TRY, self.recorder.publish(&event, &about)).await {
                 Ok(Ok(())) => return Ok(()),
                 // It was heard, and refused: the same again would be, too.
                 Ok(Err(kube::Error::Api(status))) if is_refusal(status.code) => return Err(status.to_string()),
-                Ok(Err(error)) => error.to_string(),
+                Ok(Err(error)) => {
+                    if matches!(&error, kube::Error::Api(status) if status.code == 401) {
+                        self.connection.renew(self.made).await;
+                    }
+                    error.to_string()
+                }
                 Err(_) => format!("no answer within {TRY:?}"),
             };
             if tries == TRIES {
@@ -169,9 +189,9 @@ impl Teller {
     }
 }
 
-/// The client's fault, but for asking too often.
+/// The client's fault, but for asking too often, and for credentials that may have been replaced.
 fn is_refusal(code: u16) -> bool {
-    (400..500).contains(&code) && code != 429
+    (400..500).contains(&code) && ![401, 429].contains(&code)
 }
 
 #[cfg(test)]
@@ -210,8 +230,8 @@ mod tests {
     async fn what_an_api_server_that_is_away_is_to_be_told_is_bounded_and_counted() {
         let lost = IntCounter::new("lost", "lost").unwrap();
         // Nobody listens on port 0.
-        let client = Client::try_from(kube::Config::new("http://127.0.0.1:0".parse().unwrap())).unwrap();
-        let notices = Notices::start(Some(client), "n0", lost.clone());
+        let connection = Connection::new(None, Some(&"http://127.0.0.1:0".parse().unwrap())).await.unwrap();
+        let notices = Notices::start(Some(connection), "n0", lost.clone());
         for _ in 0..3 * WAITING {
             notices.tell(Notice::Starting);
         }

@@ -42,6 +42,8 @@ pub struct Request {
     pub collection: String,
     /// HTTP status of the answer.
     pub status: u16,
+    /// What the client calls itself.
+    pub agent: String,
 }
 
 /// What the handlers and the test share. It outlives the server: objects change while it is down.
@@ -61,6 +63,8 @@ pub(crate) struct State {
     refused: BTreeMap<String, u16>,
     /// What is allowed, if not everything is.
     role: Option<Vec<PolicyRule>>,
+    /// The token that a client must have, if any.
+    token: Option<String>,
     /// Watches of an older generation are cut.
     generation: u64,
     /// Watches of an older round end in good order.
@@ -190,6 +194,11 @@ impl ApiServer {
     /// resource or the path is recorded as their collection.
     pub fn allow_only(&self, rules: Vec<PolicyRule>) {
         self.shared.change(|state| state.role = Some(rules));
+    }
+
+    /// Answers 401 to whoever has another token than this, from their next request on.
+    pub fn know_only(&self, token: &str) {
+        self.shared.change(|state| state.token = Some(token.to_owned()));
     }
 
     /// All requests so far.

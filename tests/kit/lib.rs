@@ -6,6 +6,7 @@ pub mod agent;
 pub mod api_server;
 pub mod arguments;
 pub mod cleanup;
+pub mod control_plane;
 pub mod datapath;
 pub mod exposition;
 pub mod foreign;

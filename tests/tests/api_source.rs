@@ -320,6 +320,60 @@ async fn an_odd_object_costs_only_itself() {
     assert_eq!((agent.lines().len(), agent.model.problems().len()), (2, 2));
 }
 
+/// As the kubelet replaces a token and the server forgets the old one: the file is looked at when the server says so.
+#[tokio::test]
+async fn credentials_that_are_replaced_are_used_once_the_old_ones_are_not_taken() {
+    let server = ApiServer::start().await.unwrap();
+    let token = server.kubeconfig().with_file_name("token");
+    let text = std::fs::read_to_string(server.kubeconfig()).unwrap();
+    let user = format!("user: {{tokenFile: {}}}", token.display());
+    assert!(text.contains("user: {}"), "{text}");
+    std::fs::write(server.kubeconfig(), text.replace("user: {}", &user)).unwrap();
+    std::fs::write(&token, "first").unwrap();
+    server.know_only("first");
+    server.apply(service("web", "10.96.0.1"));
+    server.apply(slice("web-1", "web", &["10.1.0.1"]));
+    let mut agent = Agent::start(&server).await;
+    agent.expect(&["10.96.0.1:80 -> 10.1.0.1:8080"]).await;
+    server.know_only("second");
+    server.drop_watches();
+    let refused = |server: &ApiServer| server.requests().iter().filter(|request| request.status == 401).count();
+    server.wait("the first token is refused", DEADLINE, |server| refused(server) > 3).await.unwrap();
+    server.apply(slice("web-1", "web", &["10.1.0.2"]));
+    // Longer than a minute would be too late.
+    std::fs::write(&token, "second").unwrap();
+    agent.expect(&["10.96.0.1:80 -> 10.1.0.2:8080"]).await;
+}
+
+/// An API server that has just started does not know its roles yet.
+#[tokio::test]
+async fn what_is_forbidden_for_a_moment_is_asked_for_again_even_if_it_is_not_needed() {
+    let server = ApiServer::start().await.unwrap();
+    server.refuse("servicecidrs", Some(403));
+    let _agent = Agent::start(&server).await;
+    let asked = |server: &ApiServer| server.requests().iter().filter(|it| it.collection == "servicecidrs").count();
+    server.wait("it is refused twice", DEADLINE, |server| asked(server) == 2).await.unwrap();
+    server.refuse("servicecidrs", None);
+    server.wait("it is watched", DEADLINE, |server| server.watching("servicecidrs") == 1).await.unwrap();
+    // For good: no more than now and then.
+    server.refuse("servicecidrs", Some(403));
+    server.drop_watches();
+    let before = asked(&server);
+    server.wait("it is refused", DEADLINE, |server| asked(server) >= before + 7).await.unwrap();
+    tokio::time::sleep(10 * PACE.longest_delay).await;
+    assert_eq!(asked(&server), before + 7);
+}
+
+#[tokio::test]
+async fn the_server_is_told_who_asks() {
+    let server = ApiServer::start().await.unwrap();
+    let _agent = Agent::start(&server).await;
+    watching(&server).await;
+    let wanted = concat!("bpvs/", env!("CARGO_PKG_VERSION"));
+    let others: Vec<_> = server.requests().into_iter().filter(|request| request.agent != wanted).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
 #[tokio::test]
 async fn a_kubeconfig_that_cannot_be_used_is_named() {
     let folder = tempfile::TempDir::new().unwrap();

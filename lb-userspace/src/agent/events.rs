@@ -82,7 +82,7 @@ impl Agent {
         for id in sources.ids {
             model.expect(id);
         }
-        observers.start(&model, sources.client);
+        observers.start(&model, sources.connection);
         observers.set_interfaces(node.interfaces());
         Self {
             model,

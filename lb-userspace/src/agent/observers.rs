@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Error, Result};
 use axum::Router;
 use jiff::Timestamp;
-use kube::Client;
 use tokio::task::JoinSet;
 use tracing::warn;
 
@@ -20,6 +19,7 @@ use crate::metrics::{self, Metrics, Names, Scraper};
 use crate::model::{Model, ObjectKey, SourceId};
 use crate::notices::{Notice, Notices};
 use crate::serving::Server;
+use crate::source::api::Connection;
 
 /// How long the end of the agent waits for the Event that says why.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -85,9 +85,9 @@ impl Observers {
     }
 
     /// Starts the servers, before any list is there, and tells the API server that the agent starts (IN-9).
-    pub fn start(&mut self, model: &Model, client: Option<Client>) {
+    pub fn start(&mut self, model: &Model, connection: Option<Connection>) {
         self.tell_missing(model);
-        self.notices = Notices::start(client, &self.node_name, self.metrics.own.lost_events.clone());
+        self.notices = Notices::start(connection, &self.node_name, self.metrics.own.lost_events.clone());
         self.notices.tell(Notice::Starting);
         for (server, router) in self.answers.drain(..) {
             self.servers.spawn(server.serve(router, self.notices.clone()));

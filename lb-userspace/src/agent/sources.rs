@@ -1,13 +1,12 @@
 //! Which sources there are, and that they run.
 
 use anyhow::{Context, Result};
-use kube::Client;
 use tokio::sync::mpsc;
 use tracing::info;
 
 use super::{Api, Config};
 use crate::model::SourceId;
-use crate::source::api::ApiSource;
+use crate::source::api::{ApiSource, Connection};
 use crate::source::manifests::Manifests;
 use crate::source::rules::RulesFile;
 use crate::source::{self, Update};
@@ -67,7 +66,7 @@ pub struct Sources {
     /// What they tell.
     pub updates: mpsc::Receiver<Update>,
     /// The API server, if there is one.
-    pub client: Option<Client>,
+    pub connection: Option<Connection>,
 }
 
 impl Prepared {
@@ -83,11 +82,11 @@ impl Prepared {
             tokio::spawn(rules.run(sender.clone()));
             ids.push(SourceId::RULES);
         }
-        let client = self.api.as_ref().map(ApiSource::client);
+        let connection = self.api.as_ref().map(ApiSource::connection);
         if let Some(api) = self.api {
             tokio::spawn(api.run(sender));
             ids.extend(ApiSource::SOURCES);
         }
-        Sources { ids, updates, client }
+        Sources { ids, updates, connection }
     }
 }

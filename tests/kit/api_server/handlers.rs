@@ -49,11 +49,17 @@ async fn answer(
     let (parts, content) = request.into_parts();
     let watching = parameters.get("watch").is_some_and(|watch| watch == "true" || watch == "1");
     let asked = Attributes::of(&parts.method, parts.uri.path(), watching);
+    let said = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let (agent, authorization) = (said(header::USER_AGENT), said(header::AUTHORIZATION));
     let turned_away = |status: StatusCode, reason: &str, message: &str| {
-        let request = Request { verb: asked.verb, collection: asked.resource.clone(), status: status.as_u16() };
+        let (collection, agent) = (asked.resource.clone(), agent.clone());
+        let request = Request { verb: asked.verb, collection, status: status.as_u16(), agent };
         shared.change(|state| state.requests.push(request));
         failure(status, reason, message)
     };
+    if shared.lock().token.as_ref().is_some_and(|token| authorization != format!("Bearer {token}")) {
+        return turned_away(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
+    }
     if shared.lock().role.as_ref().is_some_and(|rules| !asked.are_allowed(rules)) {
         return turned_away(StatusCode::FORBIDDEN, "Forbidden", &asked.forbidden());
     }
@@ -90,7 +96,7 @@ async fn answer(
         }
     };
     let status = response.status().as_u16();
-    shared.change(|state| state.requests.push(Request { verb, collection, status }));
+    shared.change(|state| state.requests.push(Request { verb, collection, status, agent }));
     response
 }
 

@@ -84,7 +84,7 @@ fn other_ports_of_a_cluster_address_are_refused_and_addresses_of_no_service_stay
 /// A cluster from before there were ServiceCIDRs, or a role from then.
 #[test]
 fn an_api_server_without_service_cidrs_is_asked_seldom_and_hinders_nothing() {
-    for status in [404, 403] {
+    for (status, times) in [(404, 1..=1), (403, 2..=7)] {
         let world = World::new(1);
         world.api().refuse("servicecidrs", Some(status));
         world.api().apply(service("a", &["10.96.0.1"]));
@@ -96,7 +96,7 @@ fn an_api_server_without_service_cidrs_is_asked_seldom_and_hinders_nothing() {
         // Longer than the first delays after trouble are.
         std::thread::sleep(Duration::from_secs(4));
         let asked = world.api().requests().into_iter().filter(|request| request.collection == "servicecidrs").count();
-        assert_eq!(asked, 1, "{status}");
+        assert!(times.contains(&asked), "{status}: {asked}");
         let warned = agent.log().text(0).lines().any(|line| line.contains("WARN") && line.contains("servicecidrs"));
         assert!(!warned, "{status}: {}", agent.log().text(0));
     }

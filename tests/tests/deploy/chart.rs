@@ -14,7 +14,7 @@ use super::{Objects, by_kind, container, kustomized, named, path, read, strings,
 
 const CHART: &str = "deploy/helm/bpvs";
 /// Values that the reader of the chart has to give, as deploy/kustomize has them.
-const API_SERVER: &str = "https://control-plane.example:6443";
+pub(super) const API_SERVER: &str = "https://control-plane.example:6443";
 
 fn go(value: &Value) -> Go {
     match value {
@@ -115,7 +115,7 @@ fn text(template: &str, values: &Value) -> String {
 }
 
 #[track_caller]
-fn rendered(values: &Value) -> Objects {
+pub(super) fn rendered(values: &Value) -> Objects {
     let names = templates().into_iter().filter(|name| name.ends_with(".yaml"));
     let texts = names.map(|name| (text(&name, values), name)).filter(|(text, _)| !text.trim().is_empty());
     by_kind(texts.map(|(text, name)| yaml(&name, &text)))

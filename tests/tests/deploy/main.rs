@@ -3,6 +3,7 @@
 
 mod capabilities;
 mod chart;
+mod cluster;
 mod commands;
 mod container;
 mod manifests;

@@ -5,6 +5,7 @@
 //! start of a watch. A list every now and then heals what no event will tell, such as a restored etcd whose versions
 //! went backwards. While the API server is away nothing changes.
 
+mod connection;
 mod raw;
 mod retry;
 
@@ -13,16 +14,17 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use futures::StreamExt as _;
+use kube::Api;
 use kube::core::ApiResource;
 use kube::runtime::watcher::{Config as Watching, Event, watcher};
-use kube::{Api, Client, Config};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::warn;
 
 use super::{Sender, Update};
 use crate::model::{Change, Kind, List, Object, SourceId};
+pub use connection::Connection;
 use raw::Raw;
-use retry::{Backoff, Health, jittered};
+use retry::{Backoff, Health, Trouble, jittered};
 
 /// So many objects of a list are told at a time: undecoded ones are many times as large as what is kept of them.
 pub const PART: usize = 100;
@@ -70,7 +72,7 @@ pub enum ConnectError {
 /// A source of the API server's objects.
 #[derive(Clone)]
 pub struct ApiSource {
-    client: Client,
+    connection: Connection,
     node: String,
     pace: Pace,
 }
@@ -79,28 +81,15 @@ impl ApiSource {
     /// The sources that [`Self::run`] sends for and that every API server has. Each delivers lists of its own.
     pub const SOURCES: [SourceId; 3] = [SourceId::API_SERVICES, SourceId::API_SLICES, SourceId::API_NODE];
 
-    /// Prepares a client from a kubeconfig file, or from the service account of the pod. A server that is given is asked
-    /// instead of the file's; without a file it is asked without credentials. Nothing is asked of the server yet, so
-    /// that it may be away.
+    /// Prepares to ask the API server ([`Connection::new`]), as this node.
     pub async fn connect(kubeconfig: Option<&Path>, server: Option<&Uri>, node: &str) -> Result<Self, ConnectError> {
-        let mut config = match (kubeconfig, server) {
-            (Some(path), _) => {
-                let named = |source| ConnectError::Kubeconfig { path: path.to_owned(), source };
-                let kubeconfig = kube::config::Kubeconfig::read_from(path).map_err(named)?;
-                Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.map_err(named)?
-            }
-            (None, Some(server)) => Config::new(server.clone()),
-            (None, None) => Config::incluster()?,
-        };
-        if let Some(server) = server {
-            config.cluster_url = server.clone();
-        }
-        Ok(Self { client: Client::try_from(config)?, node: node.to_owned(), pace: Pace::default() })
+        let connection = Connection::new(kubeconfig, server).await?;
+        Ok(Self { connection, node: node.to_owned(), pace: Pace::default() })
     }
 
     /// How the server is asked, for whoever else asks it.
-    pub fn client(&self) -> Client {
-        self.client.clone()
+    pub fn connection(&self) -> Connection {
+        self.connection.clone()
     }
 
     /// The same at another pace.
@@ -134,13 +123,14 @@ impl ApiSource {
             kind: kind.name().to_owned(),
             plural: plural.to_owned(),
         };
-        let api: Api<Raw> = Api::all_with(self.client.clone(), &resource);
         let mut health = Health::new(plural);
         // Parts were told of a list that is not whole.
         let mut unfinished = false;
         let mut backoff = Backoff::new(self.pace.shortest_delay, self.pace.longest_delay);
         loop {
-            let mut events = std::pin::pin!(watcher(api.clone(), watching.clone()));
+            let (client, made) = self.connection.client();
+            let api: Api<Raw> = Api::all_with(client, &resource);
+            let mut events = std::pin::pin!(watcher(api, watching.clone()));
             let relist = Instant::now() + jittered(self.pace.relist);
             let mut listing: Option<Vec<Object>> = None;
             let trouble = loop {
@@ -170,9 +160,11 @@ impl ApiSource {
                     Some(Ok(Event::Apply(raw))) => identified(raw, kind).map(Change::Upsert),
                     Some(Ok(Event::Delete(raw))) => identified(raw, kind).map(|object| Change::Delete(object.key)),
                     Some(Err(error)) => {
-                        if health.fails(&error, is_optional(kind)) {
+                        match health.fails(&error, is_optional(kind)) {
                             // Nobody will allow or install it in the next seconds.
-                            backoff.rest(self.pace.relist);
+                            Trouble::Absent => backoff.rest(self.pace.relist),
+                            Trouble::Unknown => self.connection.renew(made).await,
+                            Trouble::Other => {}
                         }
                         break true;
                     }
