@@ -34,7 +34,7 @@ use crate::{
     frame::Frame,
     maps::{CONNECTIONS, NETWORKS},
     schedule::repeat,
-    settings::{node_address, now, scratch, settings},
+    settings::{now, scratch, settings},
     translate::translate,
     verdict::NEXT,
 };
@@ -84,7 +84,7 @@ pub fn begin() -> u32 {
         known.touch(now());
         return BEGUN;
     }
-    let node = *node_address(settings, reply.source.is_v4());
+    let node = scratch.opened.node;
     if node == Address::UNSPECIFIED {
         return NO_PORT;
     }

@@ -26,7 +26,7 @@ pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SOCKET_LOST, SocketConne
 pub use sweep::{Recount, SweepResult};
 
 /// Version of all layouts of this module together. Kept in the `settings` map; an agent refuses maps of another version.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Highest number of destinations in one service. A load-time setting may lower it, never raise it: positions are
 /// held in 16 bits ([`SchedulerWord`](crate::scheduler::word::SchedulerWord)).

@@ -1,5 +1,6 @@
 //! The node itself: its interfaces get the programs, its addresses stand in the settings.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ use super::direct;
 use super::once::Once;
 use super::uplinks::Uplinks;
 use super::{Config, TimeoutChange};
+use crate::datapath::Network;
 use crate::kernel::attach::tc::{self, Mode, Report};
 use crate::kernel::attach::{self, Forwarding};
 use crate::kernel::excluded;
@@ -24,6 +26,7 @@ use crate::kernel::object::Loaded;
 use crate::kernel::pins::{LinkName, Pins};
 use crate::kernel::raw::Raw;
 use crate::kernel::settings;
+use crate::kernel::sources;
 
 /// How often the interfaces are listed until a list is complete.
 const LISTS: u32 = 10;
@@ -42,6 +45,8 @@ pub struct Node {
     settings: Settings,
     timeouts: TimeoutChange,
     written: Option<Settings>,
+    /// What the map `source_addresses` holds, once it was written.
+    sources: Option<BTreeMap<Network, IpAddr>>,
     excluded: Vec<PathBuf>,
     absent: Vec<PathBuf>,
     addresses: Vec<IpAddr>,
@@ -78,6 +83,7 @@ impl Node {
             settings,
             timeouts: config.timeouts,
             written: None,
+            sources: None,
             excluded: config.excluded_cgroups.clone(),
             absent: Vec::new(),
             addresses: Vec::new(),
@@ -124,6 +130,11 @@ impl Node {
         let first = [own(false), own(true)].into_iter().flatten();
         self.addresses = first.chain(addresses.iter().map(|found| found.address)).collect();
         [self.settings.local_ports_first, self.settings.local_ports_last] = settings::local_ports();
+        let sources = sources::entries(&addresses);
+        if self.sources.as_ref() != Some(&sources) {
+            sources::write(&mut self.ebpf, &sources)?;
+            self.sources = Some(sources);
+        }
         if self.written == Some(self.settings) {
             return Ok(());
         }

@@ -22,5 +22,6 @@ mod schedulers;
 mod silence;
 mod slices;
 mod takeover;
+mod two_uplinks;
 mod untouched;
 mod zones;
