@@ -8,8 +8,8 @@ use lb_common::{
     connection,
     drops::Drop,
     layout::{
-        ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT, ConnectionState, NETWORK_PODS, SETTING_EXPIRE_NODEST,
-        SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Service, Settings,
+        ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT, ConnectionState, SETTING_EXPIRE_NODEST, SETTING_SLOPPY_SCTP,
+        SETTING_SLOPPY_TCP, Service, Settings,
     },
     packet::{Kind, Packet},
 };
@@ -89,7 +89,7 @@ fn admit(context: *mut c_void, packet: &Packet, ends: u32) -> i32 {
         return NEXT;
     };
     if service.access & ACCESS_SPLIT != 0
-        && !masquerade::is_in(NETWORK_PODS, &packet.key.source)
+        && masquerade::is_pod(&packet.key.source, opened.came_by) == 0
         && lookup::copy_external(wanted, service) == 0
     {
         return verdict::drop(Drop::NoLocalDestination);

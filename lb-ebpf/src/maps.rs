@@ -173,6 +173,10 @@ pub static UPLINKS: HashMap<u32, u32, 1_024> = HashMap::new();
 #[btf_map(name = "direct")]
 pub static DIRECT: HashMap<u32, u32, 8_192> = HashMap::new();
 
+/// Interfaces that pods are behind, if that is how they are known: presence counts, values are 1.
+#[btf_map(name = "pod_interfaces")]
+pub static POD_INTERFACES: HashMap<u32, u32, 8_192> = HashMap::new();
+
 /// Cgroups whose sockets, and those of all cgroups below, are not balanced, by id: presence counts, values are 1.
 #[btf_map(name = "excluded_cgroups")]
 pub static EXCLUDED_CGROUPS: HashMap<u64, u32, 1_024> = HashMap::new();

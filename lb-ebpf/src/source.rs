@@ -44,7 +44,7 @@ pub fn choose(context: *mut c_void, packet: &Packet, service: &Service, server: 
     opened.hairpin = method(destination) == 0 && server == client;
     opened.masqueraded = 0;
     if !opened.hairpin && destination.flags & (DESTINATION_ROUTE | DESTINATION_TUNNEL) == 0 {
-        opened.masqueraded = masquerade::flag(service, client);
+        opened.masqueraded = masquerade::flag(service, client, opened.came_by);
     }
     if !opened.hairpin && opened.masqueraded == 0 {
         return 0;

@@ -122,7 +122,8 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         ),
         "sweep_recount" => Some("connections changes pad"),
         "sweep_result" => Some("entries expired orphans corrections recounts lost_sockets recount_asked"),
-        "scheduler_state" | "drops" | "lookups" | "networks" | "uplinks" | "direct" | "excluded_cgroups" => None,
+        "scheduler_state" | "drops" | "lookups" | "networks" | "uplinks" | "direct" | "pod_interfaces"
+        | "excluded_cgroups" => None,
         _ => bail!("map `{map}` is new: state its fields here"),
     };
     Ok((key, value))
@@ -164,6 +165,7 @@ fn bpftool_prints_named_fields_of_every_map() -> Result<()> {
     datapath.insert("socket_flows", SocketFlowKey::default(), SocketFlow::default())?;
     datapath.insert("uplinks", 1u32, 1u32)?;
     datapath.insert("direct", 1u32, 1u32)?;
+    datapath.insert("pod_interfaces", 1u32, 1u32)?;
     datapath.set_source_addresses(&[HostAddress {
         interface: 1,
         address: "10.1.0.1".parse()?,

@@ -20,7 +20,7 @@ pub use connection::{
 pub use locality::{LOCALITY_CHUNK, Locality, LocalityChunk, LocalityKey, ServerReference};
 pub use settings::{
     SETTING_ALL_SOCKETS, SETTING_EXCLUDED_CGROUPS, SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT,
-    SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Settings,
+    SETTING_POD_INTERFACES, SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Settings,
 };
 pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SOCKET_LOST, SocketConnection, SocketFlow, SocketFlowKey};
 pub use sweep::{Recount, SweepResult};

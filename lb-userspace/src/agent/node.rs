@@ -8,12 +8,13 @@ use anyhow::{Context, Result, bail};
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapError};
 use lb_common::address::Address;
-use lb_common::layout::{SETTING_EXCLUDED_CGROUPS, Settings, SocketConnection, VERSION};
+use lb_common::layout::{SETTING_EXCLUDED_CGROUPS, SETTING_POD_INTERFACES, Settings, SocketConnection, VERSION};
 use lb_common::timeouts::Timeouts;
 use tracing::{info, warn};
 
 use super::direct;
 use super::once::Once;
+use super::pods;
 use super::uplinks::Uplinks;
 use super::{Config, TimeoutChange};
 use crate::datapath::Network;
@@ -27,6 +28,7 @@ use crate::kernel::pins::{LinkName, Pins};
 use crate::kernel::raw::Raw;
 use crate::kernel::settings;
 use crate::kernel::sources;
+use crate::plan::Detector;
 
 /// How often the interfaces are listed until a list is complete.
 const LISTS: u32 = 10;
@@ -40,6 +42,7 @@ pub struct Node {
     pins: Pins,
     mode: Mode,
     forwarding: Forwarding,
+    detector: Detector,
     selection: Selection,
     /// What this node is, without timeouts: whoever runs `bpvs set-timeouts` may change those at any time.
     settings: Settings,
@@ -70,7 +73,8 @@ impl Node {
             },
             switches: config.switches
                 | config.sockets.switches()
-                | if config.excluded_cgroups.is_empty() { 0 } else { SETTING_EXCLUDED_CGROUPS },
+                | if config.excluded_cgroups.is_empty() { 0 } else { SETTING_EXCLUDED_CGROUPS }
+                | if matches!(config.services.detector, Detector::Interfaces(_)) { SETTING_POD_INTERFACES } else { 0 },
             ..Settings::default()
         };
         Ok(Self {
@@ -79,6 +83,7 @@ impl Node {
             pins: config.pins.clone(),
             mode,
             forwarding: config.forwarding,
+            detector: config.services.detector.clone(),
             selection: config.selection.clone(),
             settings,
             timeouts: config.timeouts,
@@ -154,6 +159,8 @@ impl Node {
     /// Attaches to the interfaces of now, and takes back what an earlier agent left elsewhere.
     pub async fn attach_first(&mut self) -> Result<()> {
         let all = self.all_interfaces().await?;
+        // Before they have the programs: a pod is one from its first packet on.
+        pods::write(&mut self.ebpf, &self.detector, &all)?;
         let wanted = self.selection.select(&all);
         let mut report = self.attach_to(&wanted).await?;
         tc::release_filters(self.mode, &all, &wanted, &mut report);
@@ -168,6 +175,8 @@ impl Node {
     /// Attaches to interfaces that came, releases those that went.
     pub async fn refresh_interfaces(&mut self) -> Result<()> {
         let all = self.all_interfaces().await?;
+        // Before they have the programs: a pod is one from its first packet on.
+        pods::write(&mut self.ebpf, &self.detector, &all)?;
         let wanted = self.selection.select(&all);
         let report = self.attach_to(&wanted).await?;
         self.tell(wanted, report);

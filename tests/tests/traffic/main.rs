@@ -16,6 +16,7 @@ mod node_addresses;
 mod node_ports;
 mod out_of_window;
 
+mod pods_by_interface;
 mod refused;
 mod reused;
 mod schedulers;
