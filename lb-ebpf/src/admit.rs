@@ -1,13 +1,15 @@
 //! A packet of no connection: for a frontend, and then its connection is opened here, or none of our business. What is done
 //! with the packet then, and who answers, is the hook's.
 
+use core::ffi::c_void;
+
 use lb_common::{
     address::Protocol,
     connection,
     drops::Drop,
     layout::{
-        ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT, ConnectionState, NETWORK_PODS, SETTING_EXPIRE_NODEST,
-        SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Service, Settings,
+        ACCESS_SILENT, ACCESS_SOURCES, ACCESS_SPLIT, ConnectionState, SETTING_EXPIRE_NODEST, SETTING_SLOPPY_SCTP,
+        SETTING_SLOPPY_TCP, Service, Settings,
     },
     packet::{Kind, Packet},
 };
@@ -18,6 +20,7 @@ use crate::{
     maps::Scratch,
     masquerade, persistence,
     settings::{scratch, settings},
+    source,
     verdict::{self, NEXT},
 };
 
@@ -67,8 +70,16 @@ pub fn find_service(packet: &Packet, mark: u32) -> u32 {
 
 /// A packet for a service, the one in the scratch space, that has no connection, or ends the one that it has (`ends`). A
 /// verdict if the packet is dropped.
+#[inline(always)]
+pub fn open(context: *mut c_void, came_by: u32, packet: &Packet, ends: u32) -> i32 {
+    let Some(Scratch { opened, .. }) = scratch() else { return NEXT };
+    // Not kept over the choice of a server.
+    opened.came_by = came_by;
+    admit(context, packet, ends)
+}
+
 #[inline(never)]
-pub fn open(packet: &Packet, ends: u32) -> i32 {
+fn admit(context: *mut c_void, packet: &Packet, ends: u32) -> i32 {
     let Some(protocol) = Protocol::from_number(packet.key.protocol) else { return NEXT };
     if matches!(packet.kind, Kind::LaterFragment) {
         return verdict::drop(Drop::OrphanFragment);
@@ -78,7 +89,7 @@ pub fn open(packet: &Packet, ends: u32) -> i32 {
         return NEXT;
     };
     if service.access & ACCESS_SPLIT != 0
-        && !masquerade::is_in(NETWORK_PODS, &packet.key.source)
+        && masquerade::is_pod(&packet.key.source, opened.came_by) == 0
         && lookup::copy_external(wanted, service) == 0
     {
         return verdict::drop(Drop::NoLocalDestination);
@@ -97,6 +108,7 @@ pub fn open(packet: &Packet, ends: u32) -> i32 {
         // it is gone also if nothing takes its place.
         connections::replace(&packet.key, replaced);
     }
+    source::choose(context, packet, service, chosen.server);
     let result = create::open(packet, service, &chosen, opened);
     replaced.unbind();
     match result {

@@ -19,9 +19,9 @@ use crate::{
     connections::Entry,
     count,
     maps::{CONNECTIONS, DESTINATIONS_MAP},
-    masquerade, persistence,
+    persistence,
     schedule::{Request, schedule},
-    settings::{node_address, now, settings},
+    settings::{now, settings},
 };
 
 /// A connection as it was opened, and what it is made of: on the stack of Linux 6.1 there is no room for it.
@@ -30,8 +30,12 @@ pub struct Opened {
     pub rewrite: Rewrite,
     /// The client is its own server.
     pub hairpin: bool,
-    /// Not 0: its requests reach the server from the node's address ([`masquerade::begin`]).
+    /// Not 0: its requests reach the server from the node's address ([`begin`](crate::masquerade::begin)).
     pub masqueraded: u32,
+    /// Index of the interface that its first packet came by.
+    pub came_by: u32,
+    /// The node's address that stands for the client, of a hairpin or a masqueraded connection.
+    pub node: Address,
     /// The entry that is inserted, first for replies, then for requests.
     pub entry: Connection,
     /// Key of the reply entry.
@@ -55,7 +59,9 @@ const PORT_TRIES: u32 = 16;
 const FIRST_PORT: u32 = 61_000;
 const PORTS: u32 = 4_096;
 
-/// Opens the connection of a packet that has none to a server.
+/// Opens the connection of a packet that has none to a server, which [`source::choose`] has been asked about.
+///
+/// [`source::choose`]: crate::source::choose
 #[inline(never)]
 pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Opened) -> u32 {
     let server = chosen.server;
@@ -71,21 +77,14 @@ pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Op
     }
 
     let method = method(destination);
-    opened.hairpin = method == 0 && destination.address == key.source;
+    // A hairpin comes from the node's address already.
+    let mut flags = if opened.hairpin { ConnectionState::HAIRPIN } else { method | opened.masqueraded };
     // Its own address would never leave the server.
-    let source = if opened.hairpin { *node_address(settings, key.source.is_v4()) } else { key.source };
+    let source = if opened.hairpin { opened.node } else { key.source };
     if source == Address::UNSPECIFIED {
         // The node has no address of this family: better a counted drop than a packet from nobody.
         return NO_SOURCE_PORT;
     }
-    // A hairpin comes from the node's address already.
-    let mut flags = method;
-    if opened.hairpin {
-        flags = ConnectionState::HAIRPIN;
-    } else if destination.flags & (DESTINATION_ROUTE | DESTINATION_TUNNEL) == 0 {
-        flags = masquerade::flag(service, &key.source);
-    }
-    opened.masqueraded = flags & ConnectionState::MASQUERADED;
     let one_packet = service.flags & SERVICE_ONE_PACKET != 0 && matches!(protocol, Protocol::Udp);
     if one_packet {
         flags |= ConnectionState::ONE_PACKET;
@@ -156,7 +155,7 @@ pub fn open(packet: &Packet, service: &Service, chosen: &Chosen, opened: &mut Op
 /// How requests reach a destination: one of [`ConnectionState::DIRECT_RETURN`], or 0 for NAT, also of a tunnel's server of
 /// this node.
 #[inline(always)]
-fn method(destination: &Destination) -> u32 {
+pub fn method(destination: &Destination) -> u32 {
     if destination.flags & DESTINATION_LOCAL != 0 {
         0
     } else if destination.flags & DESTINATION_TUNNEL != 0 {

@@ -1,7 +1,7 @@
 //! `--forwarding direct` at tc: a packet goes straight to the interface of its receiver, by the [short way](crate::shortcut),
 //! past the host's routing, netfilter and, to a pod of this node, its queue.
 
-use core::{mem, ptr};
+use core::{ffi::c_void, mem, ptr};
 
 use aya_ebpf::{
     bindings::{BPF_FIB_LKUP_RET_NO_NEIGH, bpf_fib_lookup},
@@ -46,6 +46,16 @@ pub fn run(frame: Frame) -> i32 {
 
 impl Shortcut for Frame {
     const STAYS_WITH_STACK: u32 = ConnectionState::NOT_DIRECT;
+
+    #[inline(always)]
+    fn context(self) -> *mut c_void {
+        self.skb().cast()
+    }
+
+    #[inline(always)]
+    fn came_by(self) -> u32 {
+        self.interface()
+    }
 
     #[inline(always)]
     fn mark(self) -> Option<u32> {

@@ -191,7 +191,7 @@ fn raced(frame: Frame, packet: &Packet) -> i32 {
 #[inline(always)]
 fn unknown(frame: Frame, packet: &Packet, ends: u32) -> i32 {
     if admit::find_service(packet, frame.mark()) != 0 {
-        return match admit::open(packet, ends) {
+        return match admit::open(frame.skb().cast(), frame.interface(), packet, ends) {
             admit::OPENED => opened(frame, packet),
             verdict => verdict,
         };

@@ -45,6 +45,7 @@ mod schedule;
 mod settings;
 mod shortcut;
 mod sockets;
+mod source;
 mod sweep;
 mod translate;
 mod tunnel;

@@ -8,6 +8,7 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use lb_common::{
+    address::Address,
     drops::Drop,
     layout::{
         AffinityTimeout, Connection, ConnectionKey, Destination, DestinationLoad, DestinationSlot, FragmentKey,
@@ -19,7 +20,8 @@ use lb_common::{
 };
 
 use crate::{
-    create::Opened, dsr::Way, lookup::Wanted, masquerade::Passing, schedule::Request, shortcut::Hop, tunnel::Around,
+    create::Opened, dsr::Way, lookup::Wanted, masquerade::Passing, schedule::Request, shortcut::Hop, source::Asked,
+    tunnel::Around,
 };
 
 const MAPPABLE: usize = BPF_F_MMAPABLE as usize;
@@ -49,6 +51,8 @@ pub struct Scratch {
     pub request: Request,
     /// The connection that was opened.
     pub opened: Opened,
+    /// What says which address of the node stands for its client.
+    pub asked: Asked,
     /// Its second half, if it is masqueraded.
     pub passing: Passing,
     /// The connection that the one of the packet takes the place of.
@@ -123,6 +127,10 @@ pub static SERVICE_PREFIXES: LpmTrie<ServicePrefix, Service, 1_024> = LpmTrie::n
 #[btf_map(name = "networks")]
 pub static NETWORKS: LpmTrie<NetworkKey, u32, 16_384> = LpmTrie::new();
 
+/// The node's addresses by the interface that a packet leaves by and, of IPv4, its next hop, of IPv6 its destination.
+#[btf_map(name = "source_addresses")]
+pub static SOURCE_ADDRESSES: LpmTrie<NetworkKey, Address, 16_384> = LpmTrie::new();
+
 /// Which kinds of frontends there are besides an address and a port
 /// ([`LOOKUP_MARKS`](lb_common::layout::LOOKUP_MARKS)): what no service has is not looked for.
 #[btf_map(name = "lookups")]
@@ -192,6 +200,10 @@ pub static UPLINKS: HashMap<u32, u32, 1_024> = HashMap::new();
 /// [`DIRECT_NEIGHBOUR`](lb_common::layout::DIRECT_NEIGHBOUR) or [`DIRECT_PEER`](lb_common::layout::DIRECT_PEER).
 #[btf_map(name = "direct")]
 pub static DIRECT: HashMap<u32, u32, 8_192> = HashMap::new();
+
+/// Interfaces that pods are behind, if that is how they are known: presence counts, values are 1.
+#[btf_map(name = "pod_interfaces")]
+pub static POD_INTERFACES: HashMap<u32, u32, 8_192> = HashMap::new();
 
 /// Cgroups whose sockets, and those of all cgroups below, are not balanced, by id: presence counts, values are 1.
 #[btf_map(name = "excluded_cgroups")]

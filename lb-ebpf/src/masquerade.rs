@@ -23,7 +23,7 @@ use lb_common::{
     address::{Address, Port},
     layout::{
         ACCESS_MASQUERADE, ACCESS_MASQUERADE_EXTERNAL, Connection, ConnectionKey, ConnectionState, NETWORK_BASE,
-        NETWORK_PODS, NetworkKey, Service,
+        NETWORK_PODS, NetworkKey, SETTING_POD_INTERFACES, Service,
     },
     nat::Rewrite,
     packet::Packet,
@@ -32,9 +32,9 @@ use lb_common::{
 use crate::{
     connections::Entry,
     frame::Frame,
-    maps::{CONNECTIONS, NETWORKS},
+    maps::{CONNECTIONS, NETWORKS, POD_INTERFACES},
     schedule::repeat,
-    settings::{node_address, now, scratch, settings},
+    settings::{now, scratch, settings},
     translate::translate,
     verdict::NEXT,
 };
@@ -58,10 +58,23 @@ pub fn is_in(owner: u32, address: &Address) -> bool {
     NETWORKS.get(&Key::new(NETWORK_BASE + 128, NetworkKey { owner, network: *address })).is_some()
 }
 
+/// Not 0 if a client that comes in by this interface is a pod of the cluster.
+#[inline(never)]
+pub fn is_pod(client: &Address, came_by: u32) -> u32 {
+    let Some(settings) = settings() else { return 0 };
+    let known = if settings.switches & SETTING_POD_INTERFACES != 0 {
+        // SAFETY: a value is one word, and presence alone counts.
+        unsafe { POD_INTERFACES.get(&came_by) }.is_some()
+    } else {
+        is_in(NETWORK_PODS, client)
+    };
+    known.into()
+}
+
 /// [`ConnectionState::MASQUERADED`] if this client's connections to the service are to be, else 0.
 #[inline(always)]
-pub fn flag(service: &Service, client: &Address) -> u32 {
-    let external = service.access & ACCESS_MASQUERADE_EXTERNAL != 0 && !is_in(NETWORK_PODS, client);
+pub fn flag(service: &Service, client: &Address, came_by: u32) -> u32 {
+    let external = service.access & ACCESS_MASQUERADE_EXTERNAL != 0 && is_pod(client, came_by) == 0;
     if service.access & ACCESS_MASQUERADE != 0 || external { ConnectionState::MASQUERADED } else { 0 }
 }
 
@@ -84,7 +97,7 @@ pub fn begin() -> u32 {
         known.touch(now());
         return BEGUN;
     }
-    let node = *node_address(settings, reply.source.is_v4());
+    let node = scratch.opened.node;
     if node == Address::UNSPECIFIED {
         return NO_PORT;
     }

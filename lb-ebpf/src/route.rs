@@ -15,7 +15,7 @@ use lb_common::{
 use crate::shortcut::{Hop, LEAVES, STACK_FIRST, STAYS};
 
 /// `AF_INET`.
-const INTERNET: u8 = 2;
+pub const INTERNET: u8 = 2;
 /// `AF_INET6`.
 const INTERNET_6: u8 = 10;
 

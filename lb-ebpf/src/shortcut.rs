@@ -6,6 +6,8 @@
 //! connection that was opened here: packets for servers that the hook does not send to, fragments, ICMP errors, packets with
 //! IP options or VLAN tags, those that are too big for their way, and all that is to be answered.
 
+use core::ffi::c_void;
+
 use lb_common::{
     address::Protocol,
     layout::{ConnectionKey, ConnectionState, KEY_PACKET, LOOKUP_MARKS, SERVICE_ONE_PACKET},
@@ -28,6 +30,12 @@ use crate::{
 pub trait Shortcut: Copy {
     /// Flag of entries whose packets the hook leaves to the stack.
     const STAYS_WITH_STACK: u32;
+
+    /// The program's context, for helpers that ask for it.
+    fn context(self) -> *mut c_void;
+
+    /// Index of the interface that the packet is routed as coming from.
+    fn came_by(self) -> u32;
 
     /// The packet's firewall mark; `None` if it may get one later.
     fn mark(self) -> Option<u32>;
@@ -220,7 +228,7 @@ fn unknown<F: Shortcut>(frame: F, packet: &Packet, ends: u32) -> i32 {
     if scratch().is_none_or(|scratch| scratch.service.flags & SERVICE_ONE_PACKET != 0) {
         return NEXT;
     }
-    match admit::open(packet, ends) {
+    match admit::open(frame.context(), frame.came_by(), packet, ends) {
         admit::OPENED => opened(frame, packet),
         admit::REFUSED | admit::STRAY | admit::RACED => NEXT,
         // None of ours, or dropped and counted.

@@ -19,8 +19,7 @@ use lb_common::{
     connection,
     drops::Drop,
     layout::{
-        ACCESS_SPLIT, ConnectionState, DESTINATION_AVAILABLE, DESTINATION_LOCAL, LOOKUP_TUNNELS, NETWORK_PODS,
-        SERVICE_TUNNELS,
+        ACCESS_SPLIT, ConnectionState, DESTINATION_AVAILABLE, DESTINATION_LOCAL, LOOKUP_TUNNELS, SERVICE_TUNNELS,
     },
     nat::{self, Editor, Sum, checksum::Difference},
     packet::{self, Bytes, ETHERNET_HEADER, Family, Kind, Packet},
@@ -34,7 +33,7 @@ use crate::{
     frame::{Frame, Seldom},
     lookup,
     maps::{DESTINATION_SLOTS, DESTINATIONS_MAP, LOOKUPS, Scratch},
-    masquerade::is_in,
+    masquerade::is_pod,
     schedule::repeat,
     settings::{node_address, scratch, settings},
 };
@@ -262,7 +261,7 @@ fn of_service(frame: Frame, packet: &Packet, server: &Address) -> u32 {
         return 0;
     }
     if service.access & ACCESS_SPLIT != 0
-        && !is_in(NETWORK_PODS, &packet.key.source)
+        && is_pod(&packet.key.source, frame.interface()) == 0
         && lookup::copy_external(wanted, service) == 0
     {
         return 0;

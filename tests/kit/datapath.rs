@@ -35,6 +35,7 @@ use lb_userspace::{
         ApplyError, Key, Limits, MapStore, Summary, Virtual, Writer,
         store::kernel::{KernelMaps, KernelStore},
     },
+    kernel::{interfaces::HostAddress, sources},
     plan::{Frontend, Plan},
 };
 
@@ -350,6 +351,11 @@ impl Datapath {
     /// Writes an entry of a hash map.
     pub fn insert<K: bytemuck::Pod, V: bytemuck::Pod>(&mut self, map: &str, key: K, value: V) -> Result<()> {
         tables::insert(&mut self.object, map, key, value)
+    }
+
+    /// Tells the programs of the node's addresses, as the agent does.
+    pub fn set_source_addresses(&mut self, addresses: &[HostAddress]) -> Result<()> {
+        sources::write(&mut self.object, &sources::entries(addresses))
     }
 
     /// Deletes an entry of a hash map with values of `V`.

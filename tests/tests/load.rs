@@ -15,6 +15,7 @@ use lb_common::{
     },
     scheduler::Scheduler,
 };
+use lb_userspace::kernel::interfaces::HostAddress;
 use lb_userspace::plan::{DesiredService, Frontend, Plan, Scope};
 use serde_json::Value;
 
@@ -86,7 +87,7 @@ fn every_program_is_verified_within_its_budget() -> Result<()> {
 fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
     let key = match map {
         "services" => Some("address port protocol kind"),
-        "service_prefixes" | "networks" => Some("prefix_len data"),
+        "service_prefixes" | "networks" | "source_addresses" => Some("prefix_len data"),
         "connections" => Some("source destination source_port destination_port protocol kind pad"),
         "fragments" => Some("source destination identification protocol pad"),
         "locality" | "locality_sets" => Some("address service chunk"),
@@ -94,9 +95,10 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         _ => None,
     };
     let value = match map {
-        "scratch" => {
-            Some("packet quoted quote wanted service request opened passing replaced onward hop way around passages")
-        }
+        "scratch" => Some(
+            "packet quoted quote wanted service request opened asked passing replaced onward hop way around passages",
+        ),
+        "source_addresses" => Some("words"),
         "passages" => Some("number found packet onward server"),
         "recent" => Some("key onward server found changes length seen hop"),
         "services" | "service_prefixes" => Some(
@@ -121,7 +123,8 @@ fn fields(map: &str) -> Result<(Option<&'static str>, Option<&'static str>)> {
         ),
         "sweep_recount" => Some("connections changes pad"),
         "sweep_result" => Some("entries expired orphans corrections recounts lost_sockets recount_asked"),
-        "scheduler_state" | "drops" | "lookups" | "networks" | "uplinks" | "direct" | "excluded_cgroups" => None,
+        "scheduler_state" | "drops" | "lookups" | "networks" | "uplinks" | "direct" | "pod_interfaces"
+        | "excluded_cgroups" => None,
         _ => bail!("map `{map}` is new: state its fields here"),
     };
     Ok((key, value))
@@ -163,6 +166,13 @@ fn bpftool_prints_named_fields_of_every_map() -> Result<()> {
     datapath.insert("socket_flows", SocketFlowKey::default(), SocketFlow::default())?;
     datapath.insert("uplinks", 1u32, 1u32)?;
     datapath.insert("direct", 1u32, 1u32)?;
+    datapath.insert("pod_interfaces", 1u32, 1u32)?;
+    datapath.set_source_addresses(&[HostAddress {
+        interface: 1,
+        address: "10.1.0.1".parse()?,
+        network: "10.1.0.0/16".parse()?,
+        secondary: false,
+    }])?;
     let network = Frontend { scope: Scope::Prefix(8), ..Frontend::new([10, 0, 0, 0].into(), 80, Protocol::Tcp) };
     let service = DesiredService::new("of a network", Scheduler::RoundRobin, Vec::new());
     datapath

@@ -20,13 +20,13 @@ pub use connection::{
 pub use locality::{LOCALITY_CHUNK, Locality, LocalityChunk, LocalityKey, ServerReference};
 pub use settings::{
     SETTING_ALL_SOCKETS, SETTING_EXCLUDED_CGROUPS, SETTING_EXPIRE_NODEST, SETTING_EXPIRE_QUIESCENT,
-    SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Settings,
+    SETTING_POD_INTERFACES, SETTING_SLOPPY_SCTP, SETTING_SLOPPY_TCP, Settings,
 };
 pub use socket::{SOCKET_FLOW_NEWEST, SOCKET_FLOW_REPLY, SOCKET_LOST, SocketConnection, SocketFlow, SocketFlowKey};
 pub use sweep::{Recount, SweepResult};
 
 /// Version of all layouts of this module together. Kept in the `settings` map; an agent refuses maps of another version.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Highest number of destinations in one service. A load-time setting may lower it, never raise it: positions are
 /// held in 16 bits ([`SchedulerWord`](crate::scheduler::word::SchedulerWord)).

@@ -43,3 +43,5 @@ pub const SETTING_SLOPPY_SCTP: u32 = 1 << 3;
 pub const SETTING_ALL_SOCKETS: u32 = 1 << 4;
 /// [`Settings::switches`]: there are cgroups whose sockets are not balanced (`excluded_cgroups`).
 pub const SETTING_EXCLUDED_CGROUPS: u32 = 1 << 5;
+/// [`Settings::switches`]: a client is a pod if it comes in by one of `pod_interfaces`, not by its address.
+pub const SETTING_POD_INTERFACES: u32 = 1 << 6;

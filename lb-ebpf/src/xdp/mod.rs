@@ -4,6 +4,8 @@
 mod frame;
 mod route;
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
     bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_TX},
     helpers::bpf_redirect,
@@ -48,6 +50,16 @@ fn parse(frame: Frame, packet: &mut Packet) -> bool {
 
 impl Shortcut for Frame {
     const STAYS_WITH_STACK: u32 = ConnectionState::STACK;
+
+    #[inline(always)]
+    fn context(self) -> *mut c_void {
+        Frame::context(self).cast()
+    }
+
+    #[inline(always)]
+    fn came_by(self) -> u32 {
+        route::routed_as(self.interface()).unwrap_or(self.interface())
+    }
 
     #[inline(always)]
     fn mark(self) -> Option<u32> {

@@ -33,7 +33,7 @@ pub fn find(frame: Frame, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
 
 /// What an uplink is routed as; `None` for other interfaces.
 #[inline(always)]
-fn routed_as(interface: u32) -> Option<u32> {
+pub fn routed_as(interface: u32) -> Option<u32> {
     // SAFETY: a value is one word, which is copied at once.
     unsafe { UPLINKS.get(&interface) }.copied()
 }

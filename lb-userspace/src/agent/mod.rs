@@ -27,6 +27,7 @@ pub mod node;
 pub mod observers;
 pub mod once;
 pub mod pending;
+mod pods;
 pub mod programming;
 pub mod restored;
 pub mod sources;

@@ -1,5 +1,6 @@
 //! The node itself: its interfaces get the programs, its addresses stand in the settings.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -7,14 +8,16 @@ use anyhow::{Context, Result, bail};
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapError};
 use lb_common::address::Address;
-use lb_common::layout::{SETTING_EXCLUDED_CGROUPS, Settings, SocketConnection, VERSION};
+use lb_common::layout::{SETTING_EXCLUDED_CGROUPS, SETTING_POD_INTERFACES, Settings, SocketConnection, VERSION};
 use lb_common::timeouts::Timeouts;
 use tracing::{info, warn};
 
 use super::direct;
 use super::once::Once;
+use super::pods;
 use super::uplinks::Uplinks;
 use super::{Config, TimeoutChange};
+use crate::datapath::Network;
 use crate::kernel::attach::tc::{self, Mode, Report};
 use crate::kernel::attach::{self, Forwarding};
 use crate::kernel::excluded;
@@ -24,6 +27,8 @@ use crate::kernel::object::Loaded;
 use crate::kernel::pins::{LinkName, Pins};
 use crate::kernel::raw::Raw;
 use crate::kernel::settings;
+use crate::kernel::sources;
+use crate::plan::Detector;
 
 /// How often the interfaces are listed until a list is complete.
 const LISTS: u32 = 10;
@@ -37,11 +42,14 @@ pub struct Node {
     pins: Pins,
     mode: Mode,
     forwarding: Forwarding,
+    detector: Detector,
     selection: Selection,
     /// What this node is, without timeouts: whoever runs `bpvs set-timeouts` may change those at any time.
     settings: Settings,
     timeouts: TimeoutChange,
     written: Option<Settings>,
+    /// What the map `source_addresses` holds, once it was written.
+    sources: Option<BTreeMap<Network, IpAddr>>,
     excluded: Vec<PathBuf>,
     absent: Vec<PathBuf>,
     addresses: Vec<IpAddr>,
@@ -65,7 +73,8 @@ impl Node {
             },
             switches: config.switches
                 | config.sockets.switches()
-                | if config.excluded_cgroups.is_empty() { 0 } else { SETTING_EXCLUDED_CGROUPS },
+                | if config.excluded_cgroups.is_empty() { 0 } else { SETTING_EXCLUDED_CGROUPS }
+                | if matches!(config.services.detector, Detector::Interfaces(_)) { SETTING_POD_INTERFACES } else { 0 },
             ..Settings::default()
         };
         Ok(Self {
@@ -74,10 +83,12 @@ impl Node {
             pins: config.pins.clone(),
             mode,
             forwarding: config.forwarding,
+            detector: config.services.detector.clone(),
             selection: config.selection.clone(),
             settings,
             timeouts: config.timeouts,
             written: None,
+            sources: None,
             excluded: config.excluded_cgroups.clone(),
             absent: Vec::new(),
             addresses: Vec::new(),
@@ -124,6 +135,11 @@ impl Node {
         let first = [own(false), own(true)].into_iter().flatten();
         self.addresses = first.chain(addresses.iter().map(|found| found.address)).collect();
         [self.settings.local_ports_first, self.settings.local_ports_last] = settings::local_ports();
+        let sources = sources::entries(&addresses);
+        if self.sources.as_ref() != Some(&sources) {
+            sources::write(&mut self.ebpf, &sources)?;
+            self.sources = Some(sources);
+        }
         if self.written == Some(self.settings) {
             return Ok(());
         }
@@ -143,6 +159,8 @@ impl Node {
     /// Attaches to the interfaces of now, and takes back what an earlier agent left elsewhere.
     pub async fn attach_first(&mut self) -> Result<()> {
         let all = self.all_interfaces().await?;
+        // Before they have the programs: a pod is one from its first packet on.
+        pods::write(&mut self.ebpf, &self.detector, &all)?;
         let wanted = self.selection.select(&all);
         let mut report = self.attach_to(&wanted).await?;
         tc::release_filters(self.mode, &all, &wanted, &mut report);
@@ -157,6 +175,8 @@ impl Node {
     /// Attaches to interfaces that came, releases those that went.
     pub async fn refresh_interfaces(&mut self) -> Result<()> {
         let all = self.all_interfaces().await?;
+        // Before they have the programs: a pod is one from its first packet on.
+        pods::write(&mut self.ebpf, &self.detector, &all)?;
         let wanted = self.selection.select(&all);
         let report = self.attach_to(&wanted).await?;
         self.tell(wanted, report);

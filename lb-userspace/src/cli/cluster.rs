@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 use ipnet::IpNet;
 
 use crate::kube_proxy::node_address;
-use crate::kube_proxy::values::{self, DetectLocalMode, Mode};
+use crate::kube_proxy::values::{self, DetectLocalMode, Local, Mode};
 use crate::plan::Options;
 
 /// How Services are served on this node.
@@ -17,10 +17,16 @@ pub(super) struct ClusterArgs {
     /// address then
     #[arg(long, value_name = "CIDR,...", value_parser = networks)]
     cluster_cidr: Option<Networks>,
-    /// How pods are known: ClusterCIDR, by --cluster-cidr if that is given; or NodeCIDR, by the networks of this node's object
-    /// at the API server
+    /// How pods are known: ClusterCIDR, by --cluster-cidr if that is given; NodeCIDR, by the networks of this node's object
+    /// at the API server; BridgeInterface or InterfaceNamePrefix, by the interface that their packets come in by
     #[arg(long, value_name = "MODE", default_value = "ClusterCIDR", value_parser = DetectLocalMode::parse)]
     detect_local_mode: DetectLocalMode,
+    /// Bridge that pods are behind, for BridgeInterface
+    #[arg(long, value_name = "NAME")]
+    pod_bridge_interface: Option<String>,
+    /// How the names of the interfaces begin that pods are behind, for InterfaceNamePrefix
+    #[arg(long, value_name = "PREFIX")]
+    pod_interface_name_prefix: Option<String>,
     /// Let all clients of cluster addresses come from the node's address
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", hide_default_value = true, value_parser = values::truth, value_name = "BOOL")]
@@ -63,8 +69,17 @@ impl ClusterArgs {
             self.nodeport_addresses.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
         let node_port_addresses = values::node_port_addresses_in(mode, &places)
             .map_err(|message| anyhow!("--nodeport-addresses: {message}"))?;
+        let (bridge, prefix) = (self.pod_bridge_interface.clone(), self.pod_interface_name_prefix.clone());
+        let detector =
+            values::detector(self.detect_local_mode, Local { networks, bridge, prefix }).map_err(|mode| {
+                let (mode, option) = match mode {
+                    DetectLocalMode::BridgeInterface => ("BridgeInterface", "--pod-bridge-interface NAME"),
+                    _ => ("InterfaceNamePrefix", "--pod-interface-name-prefix PREFIX"),
+                };
+                anyhow!("--detect-local-mode {mode}: state {option} too: which interfaces pods are behind")
+            })?;
         Ok(Options {
-            detector: values::detector(self.detect_local_mode, networks),
+            detector,
             masquerade_all: self.masquerade_all,
             node_port_addresses,
             localhost_node_ports: values::localhost_node_ports(mode, self.iptables_localhost_nodeports),
@@ -128,8 +143,8 @@ mod tests {
             (["--cluster-cidr", "10.0.0.0/8,10.1.0.0/16"], "two IPv4 networks"),
             (["--cluster-cidr", "10.0.0.1"], "--cluster-cidr"),
             (["--detect-local-mode", "Pods"], "NodeCIDR"),
-            (["--detect-local-mode", "BridgeInterface"], "not by interfaces: state NodeCIDR, or ClusterCIDR"),
-            (["--detect-local-mode", "InterfaceNamePrefix"], "not by interfaces"),
+            (["--detect-local-mode", "BridgeInterface"], "state --pod-bridge-interface NAME too"),
+            (["--detect-local-mode", "InterfaceNamePrefix"], "state --pod-interface-name-prefix PREFIX too"),
             (["--nodeport-addresses", "eth0"], "or `primary`"),
             (["--bind-address", "node-a"], "must be an address"),
             (["--masquerade-all=maybe", "--bind-address=::"], "true or false"),

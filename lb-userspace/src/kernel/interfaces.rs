@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result};
 use futures::TryStreamExt;
+use ipnet::IpNet;
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use rtnetlink::packet_route::link::{
@@ -53,6 +54,10 @@ pub struct HostAddress {
     pub interface: u32,
     /// The address.
     pub address: IpAddr,
+    /// Its network: that of the other end, where the interface is point-to-point.
+    pub network: IpNet,
+    /// Another address of its network came before it (IPv4), or it is temporary (IPv6).
+    pub secondary: bool,
 }
 
 /// A default route.
@@ -136,7 +141,13 @@ fn host_address(message: &AddressMessage) -> Option<HostAddress> {
         AddressAttribute::Address(address) => Some(*address),
         _ => None,
     });
-    Some(HostAddress { interface: message.header.index, address: local.or(address)? })
+    let network = IpNet::new(address.or(local)?, message.header.prefix_len).ok()?.trunc();
+    Some(HostAddress {
+        interface: message.header.index,
+        address: local.or(address)?,
+        network,
+        secondary: message.header.flags.contains(AddressHeaderFlags::Secondary),
+    })
 }
 
 /// All unicast default routes of the main table.
@@ -296,7 +307,10 @@ mod tests {
 
     #[test]
     fn the_node_address_is_the_default_routes_choice_first() {
-        let host = |interface, address: &str| HostAddress { interface, address: address.parse().unwrap() };
+        let host = |interface, text: &str| {
+            let address: IpAddr = text.parse().unwrap();
+            HostAddress { interface, address, network: address.into(), secondary: false }
+        };
         let addresses = [host(1, "10.0.0.1"), host(2, "10.0.1.1"), host(2, "fd00::1")];
         let route = |interface, source: Option<&str>, metric| DefaultRoute {
             interface,

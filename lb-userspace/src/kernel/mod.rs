@@ -17,4 +17,5 @@ pub mod raw;
 pub mod settings;
 pub mod sizes;
 pub mod sock_diag;
+pub mod sources;
 pub mod sweep;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::file::{API_VERSION, KIND};
 use super::values::EXTERNAL_ADDRESSES_GATE;
 use super::{Settings, duration};
-use crate::plan::{Detector, NodePortAddresses};
+use crate::plan::{Detector, NodePortAddresses, PodInterfaces};
 
 /// The fields that count here, each with the value that it has. In mode ipvs, as which bpvs schedules, and what another mode
 /// would have without a word is said in words; but in mode iptables where that alone has what is asked for.
@@ -17,6 +17,13 @@ pub fn document(settings: &Settings) -> Value {
     let (mode, networks) = match &services.detector {
         Detector::ClusterNetworks(networks) => ("ClusterCIDR", texts(networks).join(",")),
         Detector::NodeNetworks => ("NodeCIDR", String::new()),
+        Detector::Interfaces(PodInterfaces::Named(_)) => ("BridgeInterface", String::new()),
+        Detector::Interfaces(PodInterfaces::Prefixed(_)) => ("InterfaceNamePrefix", String::new()),
+    };
+    let (bridge, prefix) = match &services.detector {
+        Detector::Interfaces(PodInterfaces::Named(name)) => (name.as_str(), ""),
+        Detector::Interfaces(PodInterfaces::Prefixed(prefix)) => ("", prefix.as_str()),
+        _ => ("", ""),
     };
     let node_port_addresses = match &services.node_port_addresses {
         NodePortAddresses::Networks(networks) => texts(networks),
@@ -30,6 +37,7 @@ pub fn document(settings: &Settings) -> Value {
         "bindAddressHardFail": settings.bind_hard_fail,
         "clientConnection": {"kubeconfig": kubeconfig.unwrap_or_default()},
         "clusterCIDR": networks,
+        "detectLocal": {"bridgeInterface": bridge, "interfaceNamePrefix": prefix},
         "detectLocalMode": mode,
         "featureGates": {EXTERNAL_ADDRESSES_GATE: services.external_addresses},
         "healthzBindAddress": settings.healthz,
@@ -108,7 +116,13 @@ mod tests {
             services: Options { localhost_node_ports: true, ..Options::default() },
             ..least.clone()
         };
-        for settings in [least, most, of_node, localhost] {
+        let by_interface = |interfaces| Settings {
+            services: Options { detector: Detector::Interfaces(interfaces), ..Options::default() },
+            ..least.clone()
+        };
+        let bridge = by_interface(PodInterfaces::Named("cni0".to_owned()));
+        let prefix = by_interface(PodInterfaces::Prefixed("cali".to_owned()));
+        for settings in [least, most, of_node, localhost, bridge, prefix] {
             let document = document(&settings);
             for text in [document.to_string(), serde_saphyr::to_string(&document).unwrap()] {
                 let (read, warnings) =

@@ -4,13 +4,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::fields::{at, value_at, without_effect};
-use super::values::{self, DetectLocalMode, EXTERNAL_ADDRESSES_GATE, Mode};
+use super::values::{self, DetectLocalMode, EXTERNAL_ADDRESSES_GATE, Local, Mode};
 use super::{HEALTHZ_PORT, METRICS_PORT, OOM_SCORE_ADJUST, Settings, duration, node_address};
 use crate::agent::TimeoutChange;
 use crate::model::field::{Field, Report};
 use crate::model::problem::shown;
 use crate::model::tree::{Tree, Value};
-use crate::plan::{NodePortAddresses, Options};
+use crate::plan::{Detector, NodePortAddresses, Options};
+
+/// Field of the bridge that pods are behind.
+const BRIDGE: &str = "detectLocal.bridgeInterface";
+/// Field of how their interfaces' names begin.
+const PREFIX: &str = "detectLocal.interfaceNamePrefix";
 
 /// The settings, with defaults where nothing is stated. They count for nothing if the report has a problem.
 pub(super) fn read(tree: &Tree, report: &mut Report<'_>) -> Settings {
@@ -95,12 +100,19 @@ impl<'a> Reader<'a, '_, '_> {
     fn services(&mut self, mode: Mode, bind_address: IpAddr) -> Options {
         let detect = self.value("detectLocalMode", DetectLocalMode::parse).unwrap_or_default();
         let networks = self.value("clusterCIDR", values::cluster_networks).unwrap_or_default();
+        let text = |path| self.text(path).map(str::to_owned);
+        let (bridge, prefix) = (text(BRIDGE), text(PREFIX));
+        let detector = values::detector(detect, Local { networks, bridge, prefix }).unwrap_or_else(|mode| {
+            let path = if mode == DetectLocalMode::BridgeInterface { BRIDGE } else { PREFIX };
+            self.wrong(path, "must say which interfaces pods are behind, as detectLocalMode asks for it".to_owned());
+            Detector::default()
+        });
         let masquerade_all = match mode {
             Mode::Iptables | Mode::Ipvs => self.truth("iptables.masqueradeAll"),
             Mode::Nftables => self.truth("nftables.masqueradeAll"),
         };
         Options {
-            detector: values::detector(detect, networks),
+            detector,
             masquerade_all,
             node_port_addresses: self.node_port_addresses(mode),
             localhost_node_ports: values::localhost_node_ports(mode, self.truth("iptables.localhostNodePorts")),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::fields::FIELDS;
 use super::file::{Unusable, parse};
 use super::*;
-use crate::plan::{Detector, NodePortAddresses};
+use crate::plan::{Detector, NodePortAddresses, PodInterfaces};
 
 const KUBEADM: &str = include_str!("../../tests/data/kubeadm-config.conf");
 const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -136,6 +136,14 @@ fn every_field_that_counts_comes_to_something() {
         ),
         ("detectLocalMode: ClusterCIDR", defaults()),
         ("detectLocalMode: NodeCIDR", with(&|s| s.services.detector = Detector::NodeNetworks)),
+        (
+            "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0, interfaceNamePrefix: veth}",
+            with(&|s| s.services.detector = Detector::Interfaces(PodInterfaces::Named("cni0".into()))),
+        ),
+        (
+            "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {bridgeInterface: cni0, interfaceNamePrefix: veth}",
+            with(&|s| s.services.detector = Detector::Interfaces(PodInterfaces::Prefixed("veth".into()))),
+        ),
         ("detectLocalMode: NodeCIDR\nclusterCIDR: 10.0.0.0/8", with(&|s| s.services.detector = Detector::NodeNetworks)),
         ("bindAddress: 192.0.2.7", with(&|s| s.services.node_address = Some("192.0.2.7".parse().unwrap()))),
         (
@@ -233,12 +241,15 @@ fn wrong_values_are_named_with_their_line_and_what_is_allowed() {
         ("nftables: {masqueradeBit: -1}", "nftables.masqueradeBit: -1: must be a number from 0 to 31"),
         ("clusterCIDR: 10.244.0.0", "clusterCIDR: \"10.244.0.0\": must be a network, such as"),
         ("clusterCIDR: '10.0.0.0/8,10.1.0.0/16'", "names two IPv4 networks"),
-        ("detectLocalMode: Pods", "detectLocalMode: \"Pods\": must be ClusterCIDR, NodeCIDR or empty"),
+        ("detectLocalMode: Pods", "detectLocalMode: \"Pods\": must be ClusterCIDR, NodeCIDR, BridgeInterface"),
         (
-            "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0}",
-            "detectLocalMode: \"BridgeInterface\": bpvs knows pods by their networks, not by interfaces: state NodeCIDR",
+            "detectLocalMode: BridgeInterface",
+            "detectLocal.bridgeInterface: missing: must say which interfaces pods are",
         ),
-        ("detectLocalMode: InterfaceNamePrefix", "not by interfaces: state NodeCIDR, or ClusterCIDR"),
+        (
+            "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: '', bridgeInterface: cni0}",
+            "detectLocal.interfaceNamePrefix: \"\": must say which interfaces pods are behind",
+        ),
         (
             "nodePortAddresses: [primary, 10.0.0.0/8]",
             "nodePortAddresses: \"primary, 10.0.0.0/8\": `primary` stands alone",

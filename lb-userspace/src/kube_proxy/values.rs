@@ -7,7 +7,7 @@ use lb_common::scheduler::Scheduler;
 
 use super::duration;
 use crate::model::address::{NETWORK_ALLOWED, parse_network};
-use crate::plan::{Detector, NodePortAddresses};
+use crate::plan::{Detector, NodePortAddresses, PodInterfaces};
 
 /// What kube-proxy would make rules of. Here it says which section of the file counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,6 +57,10 @@ pub enum DetectLocalMode {
     ClusterCidr,
     /// By the networks that the node's object states.
     NodeCidr,
+    /// By the bridge that they are behind.
+    BridgeInterface,
+    /// By how the name of the interface begins that they are behind.
+    InterfaceNamePrefix,
 }
 
 impl DetectLocalMode {
@@ -65,13 +69,9 @@ impl DetectLocalMode {
         match text {
             "" | "ClusterCIDR" => Ok(Self::ClusterCidr),
             "NodeCIDR" => Ok(Self::NodeCidr),
-            "BridgeInterface" | "InterfaceNamePrefix" => {
-                Err("bpvs knows pods by their networks, not by interfaces: state \
-                                                              NodeCIDR, or ClusterCIDR and the networks of all pods \
-                                                              (clusterCIDR, --cluster-cidr)"
-                    .to_owned())
-            }
-            _ => Err("must be ClusterCIDR, NodeCIDR or empty".to_owned()),
+            "BridgeInterface" => Ok(Self::BridgeInterface),
+            "InterfaceNamePrefix" => Ok(Self::InterfaceNamePrefix),
+            _ => Err("must be ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or empty".to_owned()),
         }
     }
 }
@@ -149,12 +149,32 @@ pub fn localhost_node_ports(mode: Mode, stated: bool) -> bool {
     mode == Mode::Iptables && stated
 }
 
+/// What a mode of knowing pods goes by.
+#[derive(Clone, Debug, Default)]
+pub struct Local {
+    /// Networks of all pods.
+    pub networks: Vec<IpNet>,
+    /// Name of their bridge.
+    pub bridge: Option<String>,
+    /// How the names of their interfaces begin.
+    pub prefix: Option<String>,
+}
+
 /// Who knows the pods. Without networks nobody does, and then clients of cluster addresses keep theirs, as with kube-proxy.
-pub fn detector(mode: DetectLocalMode, networks: Vec<IpNet>) -> Detector {
-    match mode {
+///
+/// # Errors
+/// If the mode needs a name that is not stated: the mode. kube-proxy refuses that too.
+pub fn detector(mode: DetectLocalMode, local: Local) -> Result<Detector, DetectLocalMode> {
+    Ok(match mode {
         DetectLocalMode::NodeCidr => Detector::NodeNetworks,
-        DetectLocalMode::ClusterCidr => Detector::ClusterNetworks(networks),
-    }
+        DetectLocalMode::ClusterCidr => Detector::ClusterNetworks(local.networks),
+        DetectLocalMode::BridgeInterface => {
+            Detector::Interfaces(PodInterfaces::Named(local.bridge.filter(|name| !name.is_empty()).ok_or(mode)?))
+        }
+        DetectLocalMode::InterfaceNamePrefix => {
+            Detector::Interfaces(PodInterfaces::Prefixed(local.prefix.filter(|name| !name.is_empty()).ok_or(mode)?))
+        }
+    })
 }
 
 /// The feature gate that is of consequence here: whether `externalIPs` are served.

@@ -28,7 +28,8 @@ pub enum Masquerade {
     /// Nobody's, but those of a client that is its own server.
     #[default]
     Never,
-    /// Those of external clients: from no [pod network](super::Plan::pod_networks).
+    /// Those of external clients: from no [pod network](super::Plan::pod_networks), or not by an
+    /// [interface of pods](super::PodInterfaces).
     External,
     /// Everybody's.
     Always,
@@ -39,6 +40,7 @@ pub(super) fn pod_networks(node: &Node, options: &Options) -> BTreeSet<IpNet> {
     let stated = match &options.detector {
         Detector::ClusterNetworks(networks) => networks,
         Detector::NodeNetworks => &node.pod_networks,
+        Detector::Interfaces(_) => return BTreeSet::new(),
     };
     let of_family = |v4| stated.iter().find(|network| network.addr().is_ipv4() == v4).map(IpNet::trunc);
     [of_family(true), of_family(false)].into_iter().flatten().collect()
@@ -63,6 +65,7 @@ pub(super) fn cluster_masquerade(pod_networks: &BTreeSet<IpNet>, options: &Optio
     let detected = pod_networks.iter().any(|network| network.addr().is_ipv4() == v4);
     match &options.detector {
         _ if options.masquerade_all => Masquerade::Always,
+        Detector::Interfaces(_) => Masquerade::External,
         _ if detected => Masquerade::External,
         Detector::NodeNetworks if pod_networks.is_empty() => Masquerade::Always,
         _ => Masquerade::Never,

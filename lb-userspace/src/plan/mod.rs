@@ -29,7 +29,7 @@ pub use access::{Access, Masquerade};
 pub use health::HealthCheck;
 pub use local::NoLocal;
 pub use node_ports::{can_serve as can_serve_node_ports, oddities as node_port_oddities};
-pub use options::{Defaults, Detector, NodePortAddresses, Options};
+pub use options::{Defaults, Detector, NodePortAddresses, Options, PodInterfaces};
 pub use planner::Planner;
 pub use services::Services;
 

@@ -80,6 +80,28 @@ pub enum Detector {
     ClusterNetworks(Vec<IpNet>),
     /// By the networks that the node's object states, likewise (`NodeCIDR`).
     NodeNetworks,
+    /// By the interface that its packets come in by, of both families.
+    Interfaces(PodInterfaces),
+}
+
+/// The interfaces that pods are behind, by the names that they have when a packet comes in: they come, go and are renamed.
+/// What comes in by a port of a bridge comes in by the bridge, as netfilter sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodInterfaces {
+    /// The one of this name (`BridgeInterface`).
+    Named(String),
+    /// Those whose names begin so (`InterfaceNamePrefix`).
+    Prefixed(String),
+}
+
+impl PodInterfaces {
+    /// True for the name of one.
+    pub fn contains(&self, name: &str) -> bool {
+        match self {
+            Self::Named(one) => name == one,
+            Self::Prefixed(prefix) => name.starts_with(prefix.as_str()),
+        }
+    }
 }
 
 impl Default for Detector {

@@ -70,10 +70,7 @@ fn wrong_arguments_are_named_with_what_is_allowed() {
     let path = config.display().to_string();
     for (text, said) in [
         ("kind: Pod", "must be KubeProxyConfiguration"),
-        (
-            "detectLocalMode: BridgeInterface",
-            "config.conf:3 (document 1): KubeProxyConfiguration: detectLocalMode: \"BridgeI",
-        ),
+        ("detectLocalMode: BridgeInterface", "KubeProxyConfiguration: detectLocal.bridgeInterface: missing"),
         ("mode: ipvs\nipvs: {scheduler: fastest}", schedulers),
     ] {
         let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";

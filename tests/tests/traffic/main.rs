@@ -16,11 +16,13 @@ mod node_addresses;
 mod node_ports;
 mod out_of_window;
 
+mod pods_by_interface;
 mod refused;
 mod reused;
 mod schedulers;
 mod silence;
 mod slices;
 mod takeover;
+mod two_uplinks;
 mod untouched;
 mod zones;

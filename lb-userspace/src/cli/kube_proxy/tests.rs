@@ -64,6 +64,14 @@ fn flags_come_to_what_the_same_fields_of_the_file_come_to() {
         ),
         (&["--nodeport-addresses=10.0.0.0/8,192.0.2.0/24"], "nodePortAddresses: [10.0.0.0/8, 192.0.2.0/24]"),
         (
+            &["--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cni0"],
+            "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0}",
+        ),
+        (
+            &["--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"],
+            "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: veth}",
+        ),
+        (
             &["--detect-local-mode=NodeCIDR", "--bind-address=192.0.2.1"],
             "detectLocalMode: NodeCIDR\nbindAddress: 192.0.2.1",
         ),
@@ -178,7 +186,7 @@ fn all_of_kube_proxys_flags_are_taken_and_wrong_ones_are_not() {
         (&["--master=ftp://192.0.2.1"], "must be a URL"),
         (&["--feature-gates=A"], "names with true or false"),
         (&["--feature-gates=A=maybe"], "names with true or false"),
-        (&["--detect-local-mode=BridgeInterface"], "state NodeCIDR"),
+        (&["--detect-local-mode=BridgeInterface"], "state --pod-bridge-interface NAME too"),
         (&["--cleanup-iptables"], "unexpected argument"),
         (&["--profiling", "false"], "unexpected argument"),
     ] {
