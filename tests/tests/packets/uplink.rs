@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use bpvs_tests::{
-    datapath::{DROPPED, Datapath, Hook, NEXT, Options, Sizes, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX},
+    datapath::{DROPPED, Datapath, Hook, NEXT, Options, Sizes, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, next_instant},
     packets::{flags, ones_complement, verify},
     topology::{Topology, UPLINK},
 };
@@ -241,6 +241,44 @@ fn any_bytes_leave_as_from_tc_or_go_up_as_they_came() {
             }
         }
         assert!(verdicts[&XDP_TX] > 10_000 && verdicts[&XDP_PASS] > 10_000, "{verdicts:?}");
+    }
+}
+
+/// Of a busy flow neither connection nor route is looked up for each packet: it leaves as any other does, unless it is too long,
+/// and goes another way from the next instant on.
+#[test]
+fn busy_flows_leave_as_from_tc_and_too_long_packets_go_up() {
+    for node in Node::both() {
+        let (world, namespace) = (&node.world, &node.topology.node.namespace);
+        let xdp = |frame: &[u8]| namespace.enter(|| world.datapath.uplink(frame, node.options)).unwrap();
+        let frame = |from: SocketAddr, to: SocketAddr, payload: &[u8]| {
+            let packet = Around::Plain.packet(from, to);
+            packet.frame(&packet.udp(payload))
+        };
+        let (client, server) = (world.client(4000), world.server(SERVER_PORT));
+        for frontend in [world.vip(CHANGED), world.node(NODE_PORT)] {
+            let opened = xdp(&frame(client, frontend, b"first"));
+            assert_eq!(opened.verdict, XDP_TX);
+            let stands_for = source(world.v6, &opened.frame);
+            for (from, to) in [(client, frontend), (server, stands_for)] {
+                let small = frame(from, to, b"small");
+                for _ in 0..20 {
+                    let last = (0..4).map(|_| xdp(&small)).last().unwrap();
+                    assert_eq!(last.verdict, XDP_TX, "{from} to {to}");
+                    // One byte more than the interface takes, and as many as it takes.
+                    let room = 1500 - if world.v6 { 48 } else { 28 };
+                    assert_eq!(xdp(&frame(from, to, &vec![7; room + 1])).verdict, XDP_PASS, "{from} to {to}");
+                    assert_eq!(xdp(&frame(from, to, &vec![7; room])).verdict, XDP_TX, "{from} to {to}");
+                    node.leaves_as_from_tc(&small, &last.frame);
+                }
+            }
+        }
+        let small = frame(client, world.vip(CHANGED), b"small");
+        assert!((0..4).all(|_| xdp(&small).verdict == XDP_TX));
+        let length = if world.v6 { 128 } else { 32 };
+        namespace.ip(&[format!("route replace blackhole {}/{length}", server.ip())]).unwrap();
+        next_instant();
+        assert_eq!(xdp(&small).verdict, XDP_PASS);
     }
 }
 
