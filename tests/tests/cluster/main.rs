@@ -10,6 +10,7 @@ mod network;
 mod objects;
 mod policies;
 mod services;
+mod takeover;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
