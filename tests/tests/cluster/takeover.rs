@@ -6,7 +6,7 @@ use bpvs_tests::traffic::Hammer;
 use serde_json::json;
 
 use super::objects::service;
-use super::{Cluster, expect};
+use super::{Cluster, expect, hammer};
 
 /// Networks of the pods.
 const PODS: &str = "10.1.0.0/16,fd00:1::/48";
@@ -37,7 +37,7 @@ fn a_node_goes_from_kube_proxy_to_bpvs_and_back_and_no_new_connection_fails() {
     let hammers = [&client.namespace, node]
         .into_iter()
         .flat_map(|from| frontends.iter().map(move |to| (from, *to)))
-        .map(|(from, to)| Hammer::start(from, to, 20, Duration::from_secs(300)).unwrap());
+        .map(|(from, to)| hammer(from, to));
     let hammers: Vec<Hammer> = hammers.collect();
     let go_on = || hammers.iter().for_each(|hammer| hammer.advance(20, Duration::from_secs(60)).unwrap());
     go_on();
