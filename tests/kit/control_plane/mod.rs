@@ -8,6 +8,7 @@ mod certificates;
 mod program;
 
 pub use audit::Asked;
+pub use program::Program;
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +24,6 @@ use tempfile::{NamedTempFile, TempDir};
 use crate::namespace::Namespace;
 use crate::world::wait_for;
 use certificates::Certificates;
-use program::Program;
 
 /// Environment variable that names the folder of `etcd`, `kube-apiserver`, `kube-controller-manager` and `kubectl`.
 pub const FOLDER: &str = "BPVS_KUBERNETES_BIN";
@@ -235,6 +235,34 @@ impl ControlPlane {
         self.certificates.replace()?;
         self.start_api_server()?;
         self.start_controllers()
+    }
+
+    /// Starts the real kube-proxy, in its nftables mode, on a node.
+    pub fn start_kube_proxy(
+        &self,
+        namespace: &Namespace,
+        node: &str,
+        kubeconfig: &Path,
+        pods: &str,
+    ) -> Result<Program> {
+        let mut command = self.kube_proxy()?;
+        command.arg("--kubeconfig").arg(kubeconfig).arg(format!("--hostname-override={node}"));
+        command.arg(format!("--cluster-cidr={pods}"));
+        // Settings of the whole machine are not its business here.
+        command.args(["--proxy-mode=nftables", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0"]);
+        command.arg("--conntrack-tcp-timeout-close-wait=0");
+        Program::start("kube-proxy", namespace, command, self.folder.path())
+    }
+
+    /// Removes what kube-proxy has left behind on a node.
+    pub fn clean_up_kube_proxy(&self, namespace: &Namespace) -> Result<()> {
+        namespace.run(self.kube_proxy()?.args(["--cleanup", "--proxy-mode=nftables"])).map(drop)
+    }
+
+    fn kube_proxy(&self) -> Result<Command> {
+        let path = self.programs.join("kube-proxy");
+        ensure!(path.is_file(), "{FOLDER} is {}, where there is no kube-proxy", self.programs.display());
+        Ok(Command::new(path))
     }
 
     /// What the API server was asked by a user since it was first started, oldest first.

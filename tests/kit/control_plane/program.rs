@@ -15,8 +15,9 @@ use crate::namespace::Namespace;
 /// So many lines of its log say what is wrong.
 const LINES: usize = 40;
 
+/// A running program. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Program {
+pub struct Program {
     log: PathBuf,
     child: Arc<Mutex<Option<Child>>>,
     _guard: Guard,
@@ -54,7 +55,7 @@ impl Program {
     }
 
     /// The end of what it said.
-    pub(super) fn said(&self) -> String {
+    pub fn said(&self) -> String {
         let text = File::open(&self.log).and_then(io::read_to_string);
         let text = text.unwrap_or_else(|error| format!("{}: {error}", self.log.display()));
         let lines: Vec<&str> = text.lines().collect();

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use bpvs_tests::control_plane::KUBERNETES;
 use bpvs_tests::http;
-use bpvs_tests::traffic::Hammer;
 use serde_json::{Value, json};
 
 use super::objects::service;
-use super::{Cluster, expect, until};
+use super::{Cluster, expect, hammer, until};
 
 /// Longest time until an agent is back at an API server: its delays go up to 30 s, and it looks at its token every minute.
 const BACK: Duration = Duration::from_secs(150);
@@ -112,7 +111,7 @@ fn an_api_server_that_dies_and_comes_back_with_another_authority_is_followed_wit
         }
     };
     follow(&[1, 2]);
-    let hammer = Hammer::start(&client.namespace, frontends[0], 50, Duration::from_secs(600)).unwrap();
+    let hammer = hammer(&client.namespace, frontends[0]);
     let readyz = |node: usize| {
         let at = "127.0.0.1:10256".parse().unwrap();
         http::get(&cluster.network.nodes[node].host.namespace, at, "/readyz").unwrap().status

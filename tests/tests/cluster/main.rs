@@ -10,6 +10,7 @@ mod network;
 mod objects;
 mod policies;
 mod services;
+mod takeover;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use bpvs_tests::agent::Agent;
 use bpvs_tests::control_plane::{Asked, ControlPlane};
 use bpvs_tests::namespace::Namespace;
-use bpvs_tests::traffic::{Dial, Held, UdpClient};
+use bpvs_tests::traffic::{Dial, Hammer, Held, UdpClient};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -155,6 +156,11 @@ impl Cluster {
             }
         }
     }
+}
+
+/// Connections all the time. One whose first segment is lost has failed: it is sent again after a second.
+fn hammer(from: &Namespace, to: SocketAddr) -> Hammer {
+    Hammer::start_with(from, to, 20, Duration::from_secs(600), Duration::from_millis(900)).unwrap()
 }
 
 /// The server that a new connection reaches; `None` if it is refused.
