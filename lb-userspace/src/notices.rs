@@ -197,6 +197,7 @@ fn is_refusal(code: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::api::RequestLimit;
 
     #[test]
     fn events_are_kube_proxys() {
@@ -230,7 +231,8 @@ mod tests {
     async fn what_an_api_server_that_is_away_is_to_be_told_is_bounded_and_counted() {
         let lost = IntCounter::new("lost", "lost").unwrap();
         // Nobody listens on port 0.
-        let connection = Connection::new(None, Some(&"http://127.0.0.1:0".parse().unwrap())).await.unwrap();
+        let nowhere = "http://127.0.0.1:0".parse().unwrap();
+        let connection = Connection::new(None, Some(&nowhere), RequestLimit::default()).await.unwrap();
         let notices = Notices::start(Some(connection), "n0", lost.clone());
         for _ in 0..3 * WAITING {
             notices.tell(Notice::Starting);

@@ -1,12 +1,12 @@
 //! The API source against the double: what the node would do follows what the cluster states, through every trouble.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bpvs_tests::api_server::{ApiServer, write_kubeconfig};
 use lb_userspace::model::{Change, Model, SourceId};
 use lb_userspace::plan::{Defaults, plan};
-use lb_userspace::source::api::{ApiSource, ConnectError, Pace};
+use lb_userspace::source::api::{ApiSource, ConnectError, Pace, RequestLimit};
 use lb_userspace::source::{Update, channel};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -51,7 +51,11 @@ impl Agent {
     }
 
     async fn start_at(server: &ApiServer, pace: Pace) -> Self {
-        let source = ApiSource::connect(Some(&server.kubeconfig()), None, "n0").await.unwrap().with_pace(pace);
+        Self::start_with(server, pace, RequestLimit::default()).await
+    }
+
+    async fn start_with(server: &ApiServer, pace: Pace, limit: RequestLimit) -> Self {
+        let source = ApiSource::connect(Some(&server.kubeconfig()), None, "n0", limit).await.unwrap().with_pace(pace);
         let (sender, updates) = channel();
         tokio::spawn(source.run(sender));
         let mut model = Model::new();
@@ -382,7 +386,9 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
         if let Some(text) = text {
             std::fs::write(&path, text).unwrap();
         }
-        let Err(error) = ApiSource::connect(Some(&path), None, "n0").await else { panic!("{text:?} was taken") };
+        let Err(error) = ApiSource::connect(Some(&path), None, "n0", RequestLimit::default()).await else {
+            panic!("{text:?} was taken")
+        };
         assert!(matches!(error, ConnectError::Kubeconfig { .. }));
         assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     }
@@ -396,7 +402,8 @@ async fn a_server_that_speaks_something_else_is_asked_again() {
     let path = folder.path().join("kubeconfig");
     for scheme in ["http", "https"] {
         write_kubeconfig(&path, &format!("{scheme}://{}", listener.local_addr().unwrap())).unwrap();
-        let source = ApiSource::connect(Some(&path), None, "n0").await.unwrap().with_pace(PACE);
+        let source =
+            ApiSource::connect(Some(&path), None, "n0", RequestLimit::default()).await.unwrap().with_pace(PACE);
         let (sender, mut updates) = channel();
         let running = tokio::spawn(source.run(sender));
         for _ in 0..12 {
@@ -407,4 +414,19 @@ async fn a_server_that_speaks_something_else_is_asked_again() {
         drop(updates);
         tokio::time::timeout(DEADLINE, running).await.unwrap().unwrap();
     }
+}
+
+/// IN-8.
+#[tokio::test]
+async fn the_server_is_asked_no_more_often_than_the_limit_says() {
+    let server = ApiServer::start().await.unwrap();
+    let begin = Instant::now();
+    let limit = RequestLimit { per_thousand_seconds: 2_000, burst: 1 };
+    let mut agent = Agent::start_with(&server, PACE, limit).await;
+    while !agent.model.is_complete() {
+        agent.take().await;
+    }
+    // Three lists at least; the first at once, and each of the others half a second after the one before.
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_millis(990), "{took:?}");
 }

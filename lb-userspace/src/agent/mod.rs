@@ -57,6 +57,7 @@ use crate::kernel::object::Loaded;
 use crate::kernel::pins::Pins;
 use crate::kernel::sizes::Sizes;
 use crate::plan::Options;
+use crate::source::api::RequestLimit;
 
 /// Everything that `bpvs run` is told, checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,6 +86,8 @@ pub struct Config {
     pub metrics_limit: usize,
     /// An address of the two that cannot be listened on ends the agent.
     pub bind_hard_fail: bool,
+    /// How often the API server is asked.
+    pub api_limit: RequestLimit,
     /// How Services are served; the node's addresses are found out.
     pub services: Options,
     /// Interfaces to attach to.

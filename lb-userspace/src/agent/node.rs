@@ -21,7 +21,7 @@ use crate::datapath::Network;
 use crate::kernel::attach::tc::{self, Mode, Report};
 use crate::kernel::attach::{self, Forwarding};
 use crate::kernel::excluded;
-use crate::kernel::interfaces::{self, Interface, Selection};
+use crate::kernel::interfaces::{self, HostAddress, Interface, Selection};
 use crate::kernel::namespace;
 use crate::kernel::object::Loaded;
 use crate::kernel::pins::{LinkName, Pins};
@@ -125,8 +125,14 @@ impl Node {
     }
 
     /// Looks for the node's addresses, and writes the settings if they differ from what is written.
+    ///
+    /// # Errors
+    /// After one the addresses are those of before. A list without any is not believed once there were some (NP-6).
     pub async fn refresh_settings(&mut self) -> Result<()> {
         let addresses = interfaces::addresses(&self.netlink).await?;
+        if addresses.is_empty() && !self.addresses.is_empty() {
+            bail!("the kernel lists no address of this node any more: what was known of them stays");
+        }
         let routes = interfaces::default_routes(&self.netlink).await?;
         let own = |v6| interfaces::node_address(&addresses, &routes, v6);
         self.settings.node_v4 = own(false).map_or(Address::UNSPECIFIED, Address::from);
@@ -135,11 +141,23 @@ impl Node {
         let first = [own(false), own(true)].into_iter().flatten();
         self.addresses = first.chain(addresses.iter().map(|found| found.address)).collect();
         [self.settings.local_ports_first, self.settings.local_ports_last] = settings::local_ports();
-        let sources = sources::entries(&addresses);
+        // What a full map does not take keeps nothing else from being told.
+        let told = self.tell_sources(&addresses);
+        self.write_settings()?;
+        told
+    }
+
+    /// Which address clients come from where a packet leaves by an interface.
+    fn tell_sources(&mut self, addresses: &[HostAddress]) -> Result<()> {
+        let sources = sources::entries(addresses);
         if self.sources.as_ref() != Some(&sources) {
             sources::write(&mut self.ebpf, &sources)?;
             self.sources = Some(sources);
         }
+        Ok(())
+    }
+
+    fn write_settings(&mut self) -> Result<()> {
         if self.written == Some(self.settings) {
             return Ok(());
         }
@@ -151,8 +169,11 @@ impl Node {
             Settings { timeouts: if first { change.of(timeouts) } else { timeouts }, ..node }
         })?;
         self.written = Some(self.settings);
-        let name = |address: Option<IpAddr>| address.map_or_else(|| "none".to_owned(), |a| a.to_string());
-        info!("node addresses: IPv4 {}, IPv6 {}", name(own(false)), name(own(true)));
+        let name = |address: Address| match address {
+            Address::UNSPECIFIED => "none".to_owned(),
+            address => IpAddr::from(address).to_string(),
+        };
+        info!("node addresses: IPv4 {}, IPv6 {}", name(self.settings.node_v4), name(self.settings.node_v6));
         Ok(())
     }
 

@@ -45,7 +45,7 @@ pub async fn prepare(config: &Config) -> Result<Prepared> {
                 Api::Server(server) => (None, Some(server)),
                 Api::InCluster => (None, None),
             };
-            let source = ApiSource::connect(kubeconfig, server, &config.node_name).await?;
+            let source = ApiSource::connect(kubeconfig, server, &config.node_name, config.api_limit).await?;
             let place = match (kubeconfig, server) {
                 (_, Some(server)) => server.to_string(),
                 (Some(path), None) => path.display().to_string(),

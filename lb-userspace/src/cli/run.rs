@@ -268,6 +268,7 @@ fn config(args: RunArgs) -> Result<Config> {
         manifests: args.manifests,
         rules: args.ipvs_rules,
         api: stated.api,
+        api_limit: stated.api_limit,
         node_name: node_name(stated.node_name)?,
         scheduler: args.scheduler.or(stated.scheduler).unwrap_or(Scheduler::RoundRobin),
         // kube-proxy states the flag mh-port with mh, and none with the others.

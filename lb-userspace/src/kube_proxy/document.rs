@@ -35,7 +35,11 @@ pub fn document(settings: &Settings) -> Value {
         "kind": KIND,
         "bindAddress": services.node_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         "bindAddressHardFail": settings.bind_hard_fail,
-        "clientConnection": {"kubeconfig": kubeconfig.unwrap_or_default()},
+        "clientConnection": {
+            "burst": settings.api_limit.burst,
+            "kubeconfig": kubeconfig.unwrap_or_default(),
+            "qps": settings.api_limit.per_second(),
+        },
         "clusterCIDR": networks,
         "detectLocal": {"bridgeInterface": bridge, "interfaceNamePrefix": prefix},
         "detectLocalMode": mode,
@@ -71,6 +75,7 @@ mod tests {
     use super::*;
     use crate::agent::TimeoutChange;
     use crate::plan::Options;
+    use crate::source::api::RequestLimit;
 
     #[test]
     fn what_is_written_is_read_as_the_same_settings() {
@@ -78,6 +83,7 @@ mod tests {
         let least = Settings {
             node_name: None,
             kubeconfig: None,
+            api_limit: RequestLimit::default(),
             scheduler: Some(Scheduler::RoundRobin),
             timeouts: TimeoutChange::default(),
             services: Options::default(),
@@ -90,6 +96,7 @@ mod tests {
         let most = Settings {
             node_name: Some("n0".to_owned()),
             kubeconfig: Some("/etc/a: b#c".into()),
+            api_limit: RequestLimit { per_thousand_seconds: 2_500, burst: 7 },
             scheduler: Some(Scheduler::Maglev),
             timeouts: TimeoutChange { tcp: 5_400_010, tcp_fin: 10, udp: 300_000 },
             services: Options {

@@ -26,6 +26,7 @@ use lb_common::scheduler::Scheduler;
 
 use crate::agent::TimeoutChange;
 use crate::plan::Options;
+use crate::source::api::RequestLimit;
 
 /// Where kube-proxy answers health checks, of all addresses.
 pub const HEALTHZ_PORT: u16 = 10256;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub node_name: Option<String>,
     /// How to reach the API server; none: as a pod of the cluster.
     pub kubeconfig: Option<PathBuf>,
+    /// How often the API server is asked.
+    pub api_limit: RequestLimit,
     /// Scheduler of services that name none; none: bpvs's own default.
     pub scheduler: Option<Scheduler>,
     /// How long connections live, where that is stated.

@@ -11,6 +11,7 @@ use crate::model::field::{Field, Report};
 use crate::model::problem::shown;
 use crate::model::tree::{Tree, Value};
 use crate::plan::{Detector, NodePortAddresses, Options};
+use crate::source::api::RequestLimit;
 
 /// Field of the bridge that pods are behind.
 const BRIDGE: &str = "detectLocal.bridgeInterface";
@@ -38,6 +39,7 @@ pub(super) fn read(tree: &Tree, report: &mut Report<'_>) -> Settings {
     Settings {
         node_name: reader.text("hostnameOverride").map(str::to_owned),
         kubeconfig: reader.text("clientConnection.kubeconfig").map(PathBuf::from),
+        api_limit: reader.api_limit(),
         scheduler: ipvs.then(|| scheduler.unwrap_or(lb_common::scheduler::Scheduler::RoundRobin)),
         timeouts,
         services: reader.services(mode, bind_address),
@@ -88,6 +90,19 @@ impl<'a> Reader<'a, '_, '_> {
 
     fn listen(&mut self, path: &str, default: SocketAddr) -> SocketAddr {
         self.value(path, |text| values::listen(text, default.port())).unwrap_or(default)
+    }
+
+    fn api_limit(&self) -> RequestLimit {
+        let per_second = match value_at(self.tree, "clientConnection.qps") {
+            Some(Value::Integer(number)) => Some(*number as f64),
+            Some(Value::Float(number)) => Some(*number),
+            _ => None,
+        };
+        let burst = match value_at(self.tree, "clientConnection.burst") {
+            Some(Value::Integer(number)) => u32::try_from(*number).ok(),
+            _ => None,
+        };
+        RequestLimit::stated(per_second, burst)
     }
 
     fn oom_score_adjust(&self) -> i32 {

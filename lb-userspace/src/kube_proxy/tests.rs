@@ -6,6 +6,7 @@ use super::fields::FIELDS;
 use super::file::{Unusable, parse};
 use super::*;
 use crate::plan::{Detector, NodePortAddresses, PodInterfaces};
+use crate::source::api::RequestLimit;
 
 const KUBEADM: &str = include_str!("../../tests/data/kubeadm-config.conf");
 const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -31,6 +32,7 @@ fn defaults() -> Settings {
     Settings {
         node_name: None,
         kubeconfig: None,
+        api_limit: RequestLimit::default(),
         scheduler: None,
         timeouts: TimeoutChange::default(),
         services: Options::default(),
@@ -87,6 +89,12 @@ fn every_field_that_counts_comes_to_something() {
     let ipvs = |settings: &mut Settings| settings.scheduler = Some(Scheduler::RoundRobin);
     for (lines, expected) in [
         ("hostnameOverride: Node-A", with(&|s| s.node_name = Some("Node-A".to_owned()))),
+        ("clientConnection: {qps: 0, burst: 0}", defaults()),
+        (
+            "clientConnection: {qps: 2.5, burst: 7}",
+            with(&|s| s.api_limit = RequestLimit { per_thousand_seconds: 2_500, burst: 7 }),
+        ),
+        ("clientConnection: {qps: -1}", with(&|s| s.api_limit.per_thousand_seconds = 0)),
         ("clientConnection: {kubeconfig: /etc/k}", with(&|s| s.kubeconfig = Some("/etc/k".into()))),
         ("mode: iptables", defaults()),
         ("mode: ipvs", with(&ipvs)),

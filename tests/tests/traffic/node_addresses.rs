@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bpvs_tests::agent::ServiceManifest;
+use bpvs_tests::namespace::mac_text;
 use bpvs_tests::topology::{Topology, UPLINK};
 use bpvs_tests::traffic::{Dial, DialError, UdpClient};
 use bpvs_tests::world::{TCP, TCP_TARGET, UDP, UDP_TARGET, World, virtual_addresses, wait_for};
@@ -75,4 +76,37 @@ fn a_link_local_address_has_no_node_ports() {
     for to in [node.at(TCP_PORT)[1], node.at(TCP_PORT)[0]] {
         assert_eq!(Dial::new(outside, to).open().unwrap().server, 1, "{to}");
     }
+}
+
+/// NP-6: the kernel's list without any address is not believed. The client and the server are reached all the same here.
+#[test]
+fn node_ports_stay_where_no_address_of_the_node_is_found() {
+    let world = World::new(Topology::builder().servers(1).build().unwrap()).unwrap();
+    world.publish("web", &service(&world)).unwrap();
+    let agent = world.agent().unwrap();
+    let topology = &world.topology;
+    let (node, outside) = (&topology.node, &topology.external);
+    let at = node.at(TCP_PORT)[0];
+    assert!(Dial::new(&outside.namespace, at).open().is_ok());
+    let mark = agent.log().len();
+    // The neighbours are permanent, and routes need no address.
+    let lines = [
+        format!("addr del {}/64 dev {UPLINK}", node.v6),
+        format!("addr del {}/24 dev {UPLINK}", node.v4),
+        format!("route replace {} dev {UPLINK}", outside.v4),
+        format!("route replace {} dev s1", topology.servers[0].v4),
+        format!("neigh replace {} lladdr {} dev {UPLINK} nud permanent", outside.v4, mac_text(outside.mac)),
+    ];
+    node.namespace.ip(&lines).unwrap();
+    agent.wait_for_log(mark, "word of it", SOON, |line| line.contains("what was known of them stays")).unwrap();
+    // Not a moment's, either: long after the look that found nothing.
+    std::thread::sleep(Duration::from_millis(500));
+    let held =
+        Dial::new(&outside.namespace, at).open().unwrap_or_else(|error| panic!("{error}\n{}", agent.log().text(mark)));
+    assert_eq!((held.server, held.seen_peer.ip()), (1, IpAddr::from(node.v4)));
+    // What comes then is believed.
+    node.namespace.ip(&[format!("addr add 10.9.0.77/24 dev {UPLINK}")]).unwrap();
+    let other = SocketAddr::new("10.9.0.77".parse().unwrap(), TCP_PORT);
+    let dial = || Ok(Dial::new(&outside.namespace, other).deadline(QUICK).open().ok());
+    wait_for("answer at the new address", SOON, dial, || agent.log().text(mark)).unwrap();
 }

@@ -21,6 +21,7 @@ use crate::kube_proxy::document::document;
 use crate::kube_proxy::values::{self, Mode};
 use crate::kube_proxy::{HEALTHZ_PORT, METRICS_PORT, Settings, file};
 use crate::plan::Options;
+use crate::source::api::RequestLimit;
 
 /// What kube-proxy's flags are for.
 #[derive(Debug, Args)]
@@ -60,6 +61,12 @@ pub(super) struct KubeProxyArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     servers: ServerArgs,
+    /// Requests that the API server is asked in a second at most, on average [default: 5]; less than 0: no limit
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    kube_api_qps: Option<f64>,
+    /// Requests that it is asked at once at most [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(i32::MAX)))]
+    kube_api_burst: Option<u32>,
     /// How soon the kernel ends the agent when it is out of memory, from -1000 (never) to 1000 [default: as it is; with a
     /// file -999]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
@@ -85,6 +92,7 @@ pub(super) struct KubeProxyArgs {
 pub(super) struct Stated {
     pub(super) node_name: Option<String>,
     pub(super) api: Option<Api>,
+    pub(super) api_limit: RequestLimit,
     /// kube-proxy's scheduler, if one is stated.
     pub(super) scheduler: Option<Scheduler>,
     pub(super) timeouts: TimeoutChange,
@@ -107,6 +115,7 @@ impl Stated {
         Settings {
             node_name: self.node_name.clone(),
             kubeconfig,
+            api_limit: self.api_limit,
             scheduler: self.scheduler,
             timeouts: self.timeouts,
             services: self.services.clone(),
@@ -154,7 +163,8 @@ impl KubeProxyArgs {
         }
         let place = path.display();
         info!("configuration: {place}");
-        let Settings { node_name, kubeconfig, scheduler, timeouts, services, healthz, metrics, .. } = read.settings;
+        let Settings { node_name, kubeconfig, api_limit, scheduler, timeouts, services, healthz, metrics, .. } =
+            read.settings;
         tell(&format!("{place}: no effect here"), &read.settings.without_effect);
         tell("no effect here", &self.given.without_effect(true));
         tell("without effect beside --config", &self.given.overruled());
@@ -167,6 +177,7 @@ impl KubeProxyArgs {
         Ok(Stated {
             node_name: self.node_name.or(node_name),
             api,
+            api_limit,
             scheduler,
             timeouts,
             services,
@@ -206,6 +217,7 @@ impl KubeProxyArgs {
         let timeout = |given: Option<u32>| given.filter(|_| ipvs).unwrap_or(0);
         Ok(Stated {
             node_name: self.node_name,
+            api_limit: RequestLimit::stated(self.kube_api_qps, self.kube_api_burst),
             scheduler: self.ipvs_scheduler.filter(|_| ipvs),
             timeouts: TimeoutChange {
                 tcp: timeout(self.ipvs_tcp_timeout),

@@ -6,6 +6,7 @@ use super::flags::{FLAGS, Role};
 use super::*;
 use crate::cli::run::RunArgs;
 use crate::plan::{Detector, NodePortAddresses};
+use crate::source::api::RequestLimit;
 
 #[derive(Debug, Parser)]
 struct Wrapper {
@@ -193,6 +194,18 @@ fn all_of_kube_proxys_flags_are_taken_and_wrong_ones_are_not() {
         let error = stated(given).map(|_| ()).unwrap_err();
         assert!(error.contains(expected), "{given:?}: {error}");
     }
+}
+
+#[test]
+fn the_api_server_is_asked_as_often_as_flags_or_file_say() {
+    let limit = |flags: &[&str]| stated(flags).unwrap().api_limit;
+    assert_eq!(limit(&[]), RequestLimit::default());
+    let seldom = RequestLimit { per_thousand_seconds: 2_500, burst: 7 };
+    assert_eq!(limit(&["--kube-api-qps=2.5", "--kube-api-burst=7"]), seldom);
+    assert_eq!(limit(&["--kube-api-qps=-1"]).per_thousand_seconds, 0);
+    let file = file("clientConnection: {kubeconfig: k, qps: 2.5, burst: 7}");
+    let path = file.path().display().to_string();
+    assert_eq!(limit(&["--config", &path]), seldom);
 }
 
 #[test]

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::{HeaderValue, Uri, header};
+use kube::client::ClientBuilder;
 use kube::config::{Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::ConnectError;
+use super::{ConnectError, RequestLimit};
 
 /// By this the API server's audit log names who asks.
 const USER_AGENT: &str = concat!("bpvs/", env!("CARGO_PKG_VERSION"));
@@ -25,14 +26,19 @@ pub struct Connection {
 struct From {
     kubeconfig: Option<PathBuf>,
     server: Option<Uri>,
+    limit: RequestLimit,
 }
 
 impl Connection {
     /// Prepares a client from a kubeconfig file, or from the service account of the pod. A server that is given is asked
     /// instead of the file's; without a file it is asked without credentials. Nothing is asked of the server yet, so
-    /// that it may be away.
-    pub async fn new(kubeconfig: Option<&Path>, server: Option<&Uri>) -> Result<Self, ConnectError> {
-        let from = From { kubeconfig: kubeconfig.map(Path::to_owned), server: server.cloned() };
+    /// that it may be away. Each client, also one made anew, asks no more often than the limit says.
+    pub async fn new(
+        kubeconfig: Option<&Path>,
+        server: Option<&Uri>,
+        limit: RequestLimit,
+    ) -> Result<Self, ConnectError> {
+        let from = From { kubeconfig: kubeconfig.map(Path::to_owned), server: server.cloned(), limit };
         let client = from.client().await?;
         Ok(Self { from: Arc::new(from), client: Arc::new(Mutex::new((client, Instant::now()))) })
     }
@@ -75,7 +81,7 @@ impl From {
             config.cluster_url = server.clone();
         }
         config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
-        Ok(Client::try_from(config)?)
+        Ok(ClientBuilder::try_from(config)?.with_layer(&self.limit).build())
     }
 }
 

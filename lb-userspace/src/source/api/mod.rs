@@ -6,6 +6,7 @@
 //! went backwards. While the API server is away nothing changes.
 
 mod connection;
+mod limit;
 mod raw;
 mod retry;
 
@@ -23,6 +24,7 @@ use tracing::warn;
 use super::{Sender, Update};
 use crate::model::{Change, Kind, List, Object, SourceId};
 pub use connection::Connection;
+pub use limit::RequestLimit;
 use raw::Raw;
 use retry::{Backoff, Health, Trouble, jittered};
 
@@ -82,8 +84,13 @@ impl ApiSource {
     pub const SOURCES: [SourceId; 3] = [SourceId::API_SERVICES, SourceId::API_SLICES, SourceId::API_NODE];
 
     /// Prepares to ask the API server ([`Connection::new`]), as this node.
-    pub async fn connect(kubeconfig: Option<&Path>, server: Option<&Uri>, node: &str) -> Result<Self, ConnectError> {
-        let connection = Connection::new(kubeconfig, server).await?;
+    pub async fn connect(
+        kubeconfig: Option<&Path>,
+        server: Option<&Uri>,
+        node: &str,
+        limit: RequestLimit,
+    ) -> Result<Self, ConnectError> {
+        let connection = Connection::new(kubeconfig, server, limit).await?;
         Ok(Self { connection, node: node.to_owned(), pace: Pace::default() })
     }
 
