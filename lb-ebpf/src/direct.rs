@@ -1,5 +1,7 @@
 //! Reading where a packet lies in one piece, as its headers mostly do: a compare instead of a helper call.
 
+use core::arch::asm;
+
 /// Reads behind this offset go through the helper: the verifier follows a pointer into a packet up to 64 KiB only.
 const MAX_DIRECT: u32 = 4096;
 
@@ -13,7 +15,26 @@ pub fn place(start: usize, end: usize, offset: u32, length: usize) -> Option<usi
     if !length.is_multiple_of(2) || offset > MAX_DIRECT {
         return None;
     }
-    let start = start + offset as usize;
+    within(start, end, offset as usize, length)
+}
+
+/// [`place`] for who writes there, too. The program is refused where the verifier does not know that the offset is small, and
+/// has no helper to fall back on: so the number that was compared and the one that is added are one register.
+#[inline(always)]
+pub fn place_to_write(start: usize, end: usize, offset: u32, length: usize) -> Option<usize> {
+    if !length.is_multiple_of(2) || offset > MAX_DIRECT {
+        return None;
+    }
+    let mut offset = offset as usize;
+    // SAFETY: arithmetic. It changes nothing, as `offset` is less, and the compiler does not know that: it compares a sum by
+    // one of its parts, or loads it anew, and verifiers before Linux 6.18 do not follow it there.
+    unsafe { asm!("{offset} &= 8191", offset = inout(reg) offset, options(pure, nomem, nostack)) };
+    within(start, end, offset, length)
+}
+
+#[inline(always)]
+fn within(start: usize, end: usize, offset: usize, length: usize) -> Option<usize> {
+    let start = start + offset;
     if start + length > end { None } else { Some(start) }
 }
 

@@ -34,7 +34,8 @@ pub fn run(frame: Frame) -> i32 {
         Err(verdict) => return verdict,
     };
     let Some(Scratch { packet, .. }) = scratch() else { return NEXT };
-    if matches!(arrival, Arrival::Itself) && shortcut::is_plain(packet) {
+    // A tag beside the packet would leave with it: what VLAN devices get comes by again, without.
+    if matches!(arrival, Arrival::Itself) && !frame.is_tagged() && shortcut::is_plain(packet) {
         match shortcut::transport(frame, packet) {
             NEXT => {}
             shortcut::LEFT => return NEXT,

@@ -11,8 +11,10 @@
 mod cost;
 mod ipvs;
 mod ipvsadm;
+mod lan;
 mod load;
 mod serve;
+mod uplinks;
 mod world;
 
 use std::process::ExitCode;
@@ -31,9 +33,10 @@ type Step = fn(&mut World<'_>) -> Result<String>;
 const NETWORK: &str = "network";
 
 /// After that, in this order.
-const STEPS: [(&str, Step); 10] = [
+const STEPS: [(&str, Step); 11] = [
     ("check", |_| load::check()),
-    ("load", load),
+    ("load", |_| load::verified()),
+    ("start", |world| world.start()),
     ("attach", attach),
     ("tcp", serve::tcp),
     ("udp", serve::udp),
@@ -56,9 +59,11 @@ fn main() -> ExitCode {
         [] => run(),
         ["ipvs", names] => run_ipvs(names),
         ["ipvsadm", names] => run_ipvsadm(names),
+        ["uplinks"] => run_uplinks(""),
+        ["uplinks", name] => run_uplinks(name),
         ["cost", way, services] => cost::require_counter().and_then(|()| cost::run(way, services)),
         _ => {
-            eprintln!("usage: bpvs-guest [ipvs|ipvsadm SCHEDULER,...|cost WAY SERVICES,...]");
+            eprintln!("usage: bpvs-guest [uplinks [STEP]|ipvs|ipvsadm SCHEDULER,...|cost WAY SERVICES,...]");
             bail!("wrong arguments")
         }
     });
@@ -105,6 +110,14 @@ fn run_ipvsadm(names: &str) -> Result<()> {
     ipvsadm::STEPS.iter().try_for_each(|(name, step)| report(name, step(&mut bench), String::clone).map(drop))
 }
 
+/// Uplinks of every kind; with a name, one step.
+fn run_uplinks(name: &str) -> Result<()> {
+    let steps: Vec<_> = uplinks::STEPS.into_iter().filter(|step| name.is_empty() || step.0 == name).collect();
+    let (first, rest) = steps.split_first().with_context(|| format!("there is no step `{name}`"))?;
+    announce(first.0, rest);
+    steps.iter().try_for_each(|(name, step)| report(name, step(), String::clone).map(drop))
+}
+
 /// Prints the line of a step.
 fn report<T>(name: &str, result: Result<T>, found: impl Fn(&T) -> String) -> Result<T> {
     match &result {
@@ -116,16 +129,6 @@ fn report<T>(name: &str, result: Result<T>, found: impl Fn(&T) -> String) -> Res
         }
     }
     result
-}
-
-/// Starts the agent: every program passes the verifier, every service is programmed.
-fn load(world: &mut World<'_>) -> Result<String> {
-    if let Err(error) = world.start() {
-        // The agent stops at the first program that is refused.
-        load::print_refusals()?;
-        return Err(error);
-    }
-    load::verified()
 }
 
 /// The programs are on every interface of the node, on the hook that this kernel should have, and on the cgroup.

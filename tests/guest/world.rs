@@ -32,7 +32,7 @@ impl<'a> World<'a> {
     }
 
     /// Starts the servers, and the agent on the node with all services, and waits until it is ready.
-    pub(crate) fn start(&mut self) -> Result<()> {
+    pub(crate) fn start(&mut self) -> Result<String> {
         self.servers = Some(Servers::everywhere(self.topology, TCP.1, UDP.1)?);
         let manifests = self.manifests.insert(Manifests::new()?);
         for (number, scheduler) in Scheduler::ALL.iter().enumerate() {
@@ -44,7 +44,7 @@ impl<'a> World<'a> {
         }
         manifests.write("nobody.yaml", &service("nobody", nobody()).yaml())?;
         self.agent = Some(Agent::builder(&self.topology.node.namespace).manifests(manifests).start()?);
-        Ok(())
+        Ok(format!("{} services", Scheduler::ALL.len() + 1))
     }
 
     /// The agent.

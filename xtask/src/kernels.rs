@@ -25,8 +25,10 @@ use crate::setup::{self, Need};
 use crate::{build_ebpf, workspace};
 use outcome::Outcome;
 
-/// Network pairs, filters where there is no TCX, and the end of UDP sockets.
-const MODULES: [&str; 4] = ["veth", "sch_ingress", "cls_bpf", "udp_diag"];
+/// Network pairs, filters where there is no TCX, the end of UDP sockets, and what uplinks are made of.
+const MODULES: [&str; 7] = ["veth", "sch_ingress", "cls_bpf", "udp_diag", "bridge", "bonding", "8021q"];
+/// What a guest runs.
+const SCRIPT: &str = "bpvs-guest && bpvs-guest uplinks\n";
 
 /// What can be chosen.
 #[derive(clap::Args)]
@@ -38,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long)]
     refresh: bool,
     /// Longest time for a guest, in seconds: one that takes longer is ended, and is wrong
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
     /// What a guest's clock counts: with `instructions`, no deadline in it depends on how busy this machine is
     #[arg(long, value_enum, default_value_t = Clock::Instructions)]
@@ -105,7 +107,7 @@ fn boot(
 ) -> Result<Outcome> {
     let named = |suffix: &str| -> PathBuf { folder.join(format!("{}.{suffix}", kernel.release)) };
     let (initramfs, console) = (named("cpio"), named("console"));
-    let bytes = image::initramfs(programs, &kernel.modules()?.in_order(&MODULES)?, "bpvs-guest\n")?;
+    let bytes = image::initramfs(programs, &kernel.modules()?.in_order(&MODULES)?, SCRIPT)?;
     fs::write(&initramfs, bytes).with_context(|| format!("cannot write {}", initramfs.display()))?;
     let guest = Guest { kernel: &kernel.image(), initramfs: &initramfs, console, clock, limit };
     let mut steps = Steps::default();

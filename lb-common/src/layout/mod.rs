@@ -113,6 +113,10 @@ pub const DIRECT_NEIGHBOUR: u32 = 1;
 /// own.
 pub const DIRECT_PEER: u32 = 2;
 
+/// Flag of a value of `uplinks`, which is an index otherwise: what leaves by where it came in is redirected there. A veth keeps
+/// what XDP_TX gives it until something else is sent, unless its other end has an XDP program.
+pub const UPLINK_REDIRECTS: u32 = 1 << 31;
+
 /// Key of `networks`, a longest-prefix-match trie of networks that clients or node ports are in. The owner must match in
 /// full, so that the prefix is [`NETWORK_BASE`] bits longer than the network's (an IPv4 network's by 96 more).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Pod, Zeroable)]

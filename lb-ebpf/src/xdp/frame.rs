@@ -39,7 +39,7 @@ impl Frame {
     fn place(self, offset: u32, length: usize) -> Option<usize> {
         // SAFETY: the context is valid during the program.
         let (start, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
-        direct::place(start, end, offset, length)
+        direct::place_to_write(start, end, offset, length)
     }
 
     /// Reads through the helper.

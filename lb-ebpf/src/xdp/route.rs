@@ -3,7 +3,7 @@
 use core::mem;
 
 use aya_ebpf::{bindings::bpf_fib_lookup, helpers::generated};
-use lb_common::{nat::Rewrite, packet::Packet};
+use lb_common::{layout::UPLINK_REDIRECTS, nat::Rewrite, packet::Packet};
 
 use super::frame::Frame;
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 #[inline(never)]
 pub fn find(frame: Frame, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
     let Some(came_by) = routed_as(frame.interface()) else { return STACK_FIRST };
-    let mut asked = question(packet, to, came_by, packet.length);
+    let mut asked = question(packet, to, came_by & !UPLINK_REDIRECTS, packet.length);
     // SAFETY: the context is valid during the program, and the helper is told how large `asked` is.
     let answer = unsafe {
         generated::bpf_fib_lookup(frame.context().cast(), &raw mut asked, mem::size_of::<bpf_fib_lookup>() as i32, 0)
@@ -31,7 +31,7 @@ pub fn find(frame: Frame, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
     LEAVES
 }
 
-/// What an uplink is routed as; `None` for other interfaces.
+/// What an uplink is routed as, with its flag; `None` for other interfaces.
 #[inline(always)]
 pub fn routed_as(interface: u32) -> Option<u32> {
     // SAFETY: a value is one word, which is copied at once.

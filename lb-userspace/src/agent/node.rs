@@ -199,7 +199,13 @@ impl Node {
         // Before they have the programs: a pod is one from its first packet on.
         pods::write(&mut self.ebpf, &self.detector, &all)?;
         let wanted = self.selection.select(&all);
-        let report = self.attach_to(&wanted).await?;
+        let mut report = self.attach_to(&wanted).await?;
+        // Links go with their pins. Filters would stay on what is wanted no more though it is there: a bond's new member.
+        let was_attached = |interface: &&Interface| self.attached.iter().any(|known| known.index == interface.index);
+        let attached: Vec<Interface> = all.iter().filter(was_attached).cloned().collect();
+        if self.mode == Mode::Clsact {
+            tc::release_filters(self.mode, &attached, &wanted, &mut report);
+        }
         self.tell(wanted, report);
         self.serve_uplinks(&all).await
     }

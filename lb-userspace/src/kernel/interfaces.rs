@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use rtnetlink::packet_route::link::{
-    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, XdpAttached,
+    InfoKind, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, XdpAttached,
 };
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 
@@ -34,6 +34,10 @@ pub struct Interface {
     pub leads_elsewhere: bool,
     /// Index of the bridge or bond that it is part of.
     pub controller: Option<u32>,
+    /// Part of a bond or a team, which sees whatever its members receive.
+    pub bonded: bool,
+    /// A VLAN device: index of the interface that its tagged packets are seen on.
+    pub vlan_of: Option<u32>,
     /// The XDP program on it.
     pub xdp: Option<AttachedXdp>,
 }
@@ -81,7 +85,7 @@ pub async fn interfaces(netlink: &rtnetlink::Handle) -> Result<Vec<Interface>> {
 }
 
 fn interface(message: &LinkMessage) -> Option<Interface> {
-    let mut name = None;
+    let (mut name, mut link, mut vlan) = (None, None, false);
     let mut interface = Interface {
         index: message.header.index,
         loopback: message.header.flags.contains(LinkFlags::Loopback),
@@ -91,6 +95,7 @@ fn interface(message: &LinkMessage) -> Option<Interface> {
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(value) => name = Some(value.clone()),
+            LinkAttribute::Link(index) => link = Some(*index),
             LinkAttribute::LinkNetNsId(_) => interface.leads_elsewhere = true,
             LinkAttribute::Controller(index) => interface.controller = Some(*index),
             LinkAttribute::Xdp(xdp) => interface.xdp = attached_xdp(xdp),
@@ -98,11 +103,16 @@ fn interface(message: &LinkMessage) -> Option<Interface> {
                 let is = |kind: &InfoKind| infos.iter().any(|info| matches!(info, LinkInfo::Kind(one) if one == kind));
                 interface.bridge = is(&InfoKind::Bridge);
                 interface.veth = is(&InfoKind::Veth);
+                vlan = is(&InfoKind::Vlan);
+                let of_bond =
+                    |info: &LinkInfo| matches!(info, LinkInfo::PortKind(InfoPortKind::Bond | InfoPortKind::Team));
+                interface.bonded = infos.iter().any(of_bond);
             }
             _ => {}
         }
     }
-    Some(Interface { name: name?, ..interface })
+    let vlan_of = link.filter(|_| vlan && !interface.leads_elsewhere);
+    Some(Interface { name: name?, vlan_of, ..interface })
 }
 
 fn attached_xdp(attributes: &[LinkXdp]) -> Option<AttachedXdp> {
@@ -199,22 +209,23 @@ pub fn node_address(addresses: &[HostAddress], routes: &[DefaultRoute], v6: bool
 /// Which interfaces bpvs attaches to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Selection {
-    /// Patterns of names to take; none takes every interface but loopback devices and bridges. Interfaces without
-    /// Ethernet headers are never taken.
+    /// Patterns of names to take; none takes every interface but loopback devices, bridges, and members of bonds and teams.
+    /// Interfaces without Ethernet headers are never taken.
     pub include: Vec<String>,
     /// Patterns of names to leave out.
     pub exclude: Vec<String>,
 }
 
 impl Selection {
-    /// The interfaces that are wanted. A bridge sees what its ports have seen, so its ports are enough.
+    /// The interfaces that are wanted. A bridge sees what its ports have seen, so its ports are enough. A bond sees what its
+    /// members have seen, but for what it drops: copies that reach the one that is not in use.
     pub fn select(&self, interfaces: &[Interface]) -> Vec<Interface> {
         let matches = |patterns: &[String], name: &str| patterns.iter().any(|pattern| glob(pattern, name));
         interfaces
             .iter()
             .filter(|interface| {
                 let included = if self.include.is_empty() {
-                    !interface.loopback && !interface.bridge
+                    !interface.loopback && !interface.bridge && !interface.bonded
                 } else {
                     matches(&self.include, &interface.name)
                 };
@@ -255,6 +266,7 @@ mod tests {
 
     fn interface(index: u32, name: &str) -> Interface {
         Interface {
+            bonded: name.starts_with("member"),
             index,
             name: name.into(),
             loopback: name == "lo",
@@ -265,7 +277,7 @@ mod tests {
     }
 
     fn selected(selection: &Selection) -> Vec<String> {
-        let all: Vec<Interface> = ["lo", "eth0", "br0", "veth1", "docker0", "tun0"]
+        let all: Vec<Interface> = ["lo", "eth0", "br0", "veth1", "docker0", "tun0", "member0"]
             .iter()
             .enumerate()
             .map(|(i, name)| interface(i as u32 + 1, name))
@@ -279,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_every_interface_but_loopback_and_bridges_is_taken() {
+    fn by_default_every_interface_but_loopback_bridges_and_members_is_taken() {
         assert_eq!(selected(&Selection::default()), ["eth0", "veth1", "docker0"]);
     }
 
@@ -287,6 +299,8 @@ mod tests {
     fn named_interfaces_are_taken_whatever_they_are_and_excluded_ones_never() {
         let selection = Selection { include: vec!["br*".into(), "eth?".into()], exclude: vec!["eth0".into()] };
         assert_eq!(selected(&selection), ["br0"]);
+        let selection = Selection { include: vec!["member*".into()], exclude: Vec::new() };
+        assert_eq!(selected(&selection), ["member0"]);
     }
 
     #[test]

@@ -84,6 +84,11 @@ pub(crate) struct On<'a> {
 impl<'a> On<'a> {
     /// Starts the agent.
     pub(crate) fn start(hook: Hook, world: &'a World) -> Self {
+        Self::start_with(hook, world, &[])
+    }
+
+    /// Starts it with more arguments.
+    pub(crate) fn start_with(hook: Hook, world: &'a World, more: &[&'a str]) -> Self {
         let builder = Agent::builder(&world.topology.node.namespace).manifests(&world.manifests);
         let common = [
             "--node-name",
@@ -94,7 +99,7 @@ impl<'a> On<'a> {
             METRICS,
             "--sweep-interval=100ms",
         ];
-        let arguments = common.iter().chain(hook.arguments());
+        let arguments = common.iter().chain(hook.arguments()).chain(more);
         let agent = arguments.fold(builder, |builder, argument| builder.argument(*argument)).start().unwrap();
         Self { hook, world, agent }
     }

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `hook` | a world whose packets go by one hook, and the proof that they did |
 //! | `schedulers` | each of the fourteen, decision by decision |
+//! | `strained` | what is dropped where something is short, and who is none of a hook's, on an agent of its own |
 //! | `rules` | what a Service says: who is served, from which address, who is refused, who is not answered |
 
 mod hook;
 mod rules;
 mod schedulers;
+mod strained;
 
 use bpvs_tests::world::World;
 use hook::{Hook, On};
