@@ -62,7 +62,7 @@ pub const LEFT: i32 = -9;
 pub struct Hop {
     /// Index of the interface that it leaves by.
     pub interface: u32,
-    /// XDP: not 0 if it is the one that it came by. tc: how the interface is sent to.
+    /// XDP: not 0 if it is sent back by where it came in (XDP_TX). tc: how the interface is sent to.
     pub how: u32,
     /// Destination and source of its Ethernet header.
     pub link: [u8; 12],

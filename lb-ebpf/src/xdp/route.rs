@@ -15,8 +15,9 @@ use crate::{
 /// Finds the way of a packet that becomes `to`.
 #[inline(never)]
 pub fn find(frame: Frame, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
-    let Some(came_by) = routed_as(frame.interface()) else { return STACK_FIRST };
-    let mut asked = question(packet, to, came_by & !UPLINK_REDIRECTS, packet.length);
+    let Some(uplink) = uplink(frame.interface()) else { return STACK_FIRST };
+    let came_by = uplink & !UPLINK_REDIRECTS;
+    let mut asked = question(packet, to, came_by, packet.length);
     // SAFETY: the context is valid during the program, and the helper is told how large `asked` is.
     let answer = unsafe {
         generated::bpf_fib_lookup(frame.context().cast(), &raw mut asked, mem::size_of::<bpf_fib_lookup>() as i32, 0)
@@ -24,16 +25,23 @@ pub fn find(frame: Frame, packet: &Packet, to: &Rewrite, hop: &mut Hop) -> u32 {
     if outcome(answer) != LEAVES {
         return outcome(answer);
     }
-    if routed_as(asked.ifindex).is_none() {
+    if self::uplink(asked.ifindex).is_none() {
         return STAYS;
     }
-    hop.fill(&asked, u32::from(asked.ifindex == came_by));
+    let back = asked.ifindex == came_by && uplink & UPLINK_REDIRECTS == 0;
+    hop.fill(&asked, back.into());
     LEAVES
 }
 
-/// What an uplink is routed as, with its flag; `None` for other interfaces.
+/// What an uplink is routed as; `None` for other interfaces.
 #[inline(always)]
 pub fn routed_as(interface: u32) -> Option<u32> {
+    uplink(interface).map(|uplink| uplink & !UPLINK_REDIRECTS)
+}
+
+/// The same with its flag.
+#[inline(always)]
+fn uplink(interface: u32) -> Option<u32> {
     // SAFETY: a value is one word, which is copied at once.
     unsafe { UPLINKS.get(&interface) }.copied()
 }

@@ -23,7 +23,9 @@ const TRIES: u16 = 100;
 impl World {
     /// Sends a packet of a flow often enough that the next one of this instant is not looked up.
     fn hurry(&self, port: u16, inside: Inside) -> std::net::SocketAddr {
-        (0..3).map(|_| self.sent(port, inside)).last().expect("three packets")
+        self.sent(port, inside);
+        self.sent(port, inside);
+        self.sent(port, inside)
     }
 
     fn sent(&self, port: u16, inside: Inside) -> std::net::SocketAddr {

@@ -263,7 +263,8 @@ fn busy_flows_leave_as_from_tc_and_too_long_packets_go_up() {
             for (from, to) in [(client, frontend), (server, stands_for)] {
                 let small = frame(from, to, b"small");
                 for _ in 0..20 {
-                    let last = (0..4).map(|_| xdp(&small)).last().unwrap();
+                    (0..3).for_each(|_| drop(xdp(&small)));
+                    let last = xdp(&small);
                     assert_eq!(last.verdict, XDP_TX, "{from} to {to}");
                     // One byte more than the interface takes, and as many as it takes.
                     let room = 1500 - if world.v6 { 48 } else { 28 };
