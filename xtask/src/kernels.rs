@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long)]
     refresh: bool,
     /// Longest time for a guest, in seconds: one that takes longer is ended, and is wrong
-    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
     timeout: u64,
     /// What a guest's clock counts: with `instructions`, no deadline in it depends on how busy this machine is
     #[arg(long, value_enum, default_value_t = Clock::Instructions)]
