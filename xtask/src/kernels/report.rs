@@ -22,7 +22,7 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
 }
 
 fn row(name: &str, outcomes: &[Outcome], cell: impl Fn(&Outcome) -> String) -> String {
-    let mut line = format!("{name:12}");
+    let mut line = format!("{name:14}");
     for outcome in outcomes {
         line += &format!("{:18}", cell(outcome));
     }
