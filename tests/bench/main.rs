@@ -37,7 +37,7 @@ Measures nanoseconds per packet and verified instructions of the tc programs, ne
   --rounds N    how often each row is measured (5); a figure is the median of its ratios to no proxy in each round
   --seconds S   how long each time (0.3)
   --services N,...  numbers of Services (1,1000,10000)
-  --rows NAME,...   of tc, socket, iptables-nft, iptables-legacy, nftables (all); no proxy is always there
+  --rows NAME,...   of tc, direct, socket, iptables-nft, iptables-legacy, nftables (all); no proxy is always there
 ";
 
 #[derive(Clone, Copy, PartialEq, Eq)]

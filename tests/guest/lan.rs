@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use bpvs_tests::counters;
 use bpvs_tests::namespace::{self, End, Namespace, mac_text, veth_command};
 use bpvs_tests::topology::offload_off;
 use bpvs_tests::traffic::Servers;
@@ -128,19 +129,7 @@ impl Lan {
 
     /// Packets that the node's stack has forwarded, of both families.
     pub(crate) fn forwarded(&self) -> Result<u64> {
-        self.node.enter(|| {
-            let v4 = counter("snmp", |text| {
-                let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
-                let place =
-                    lines.iter().find(|line| line[0] == "Ip:")?.iter().position(|name| *name == "ForwDatagrams")?;
-                lines.iter().filter(|line| line[0] == "Ip:").nth(1)?.get(place)?.parse().ok()
-            })?;
-            let v6 = counter("snmp6", |text| {
-                let line = text.lines().find(|line| line.starts_with("Ip6OutForwDatagrams"))?;
-                line.split_whitespace().nth(1)?.parse().ok()
-            })?;
-            Ok(v4 + v6)
-        })
+        counters::forwarded(&self.node)
     }
 
     fn settings(&self) -> Result<()> {
@@ -291,12 +280,4 @@ fn mac(host: u8, number: u8) -> [u8; 6] {
 fn bond(name: &str, mode: &str) -> String {
     let more = if mode == "802.3ad" { " lacp_rate fast" } else { "" };
     format!("link add {name} type bond mode {mode} miimon 100{more}")
-}
-
-/// A number of this thread's network namespace; `/proc/net` would be the process's.
-fn counter(file: &str, find: impl Fn(&str) -> Option<u64>) -> Result<u64> {
-    let path = format!("/proc/thread-self/net/{file}");
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-    ensure!(!text.is_empty(), "{path} is empty");
-    find(&text).with_context(|| format!("{path} has no count of forwarded packets"))
 }

@@ -294,9 +294,11 @@ impl Datapath {
         self.get("settings", 0)
     }
 
-    /// Replaces the settings that the programs read.
+    /// Replaces the settings that the programs read, for busy flows too.
     pub fn set_settings(&mut self, settings: Settings) -> Result<()> {
-        self.set("settings", 0, settings)
+        self.set("settings", 0, settings)?;
+        next_instant();
+        Ok(())
     }
 
     /// Replaces the timeouts; each connection takes its own from its next packet on.

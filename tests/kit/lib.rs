@@ -7,6 +7,7 @@ pub mod api_server;
 pub mod arguments;
 pub mod cleanup;
 pub mod control_plane;
+pub mod counters;
 pub mod datapath;
 pub mod exposition;
 pub mod foreign;

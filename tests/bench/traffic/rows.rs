@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bpvs_tests::agent::{Agent, Manifests};
+use bpvs_tests::counters::forwarded;
 use bpvs_tests::kube_proxy::{Cluster, iptables, nftables};
 use bpvs_tests::namespace::Namespace;
 use nix::sys::signal::{Signal, kill};
@@ -19,6 +20,8 @@ pub(crate) enum Row {
     NoProxy,
     /// bpvs by its tc programs, without those on sockets.
     Tc,
+    /// The same, straight to the receiver's interface (`--forwarding direct`).
+    Direct,
     /// bpvs by its programs on sockets.
     Socket,
     /// The rules of kube-proxy's iptables mode, by the kernel's nftables.
@@ -45,14 +48,15 @@ const PROGRAMS: [Program; 5] = [
 
 impl Row {
     /// In the order of the tables.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::NoProxy, Self::Tc, Self::Socket, Self::IptablesNft, Self::IptablesLegacy, Self::Nftables];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::NoProxy, Self::Tc, Self::Direct, Self::Socket, Self::IptablesNft, Self::IptablesLegacy, Self::Nftables];
 
     /// In tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::NoProxy => "no proxy",
             Self::Tc => "bpvs, tc",
+            Self::Direct => "bpvs, direct",
             Self::Socket => "bpvs, socket",
             Self::IptablesNft => "iptables (nft)",
             Self::IptablesLegacy => "iptables (legacy)",
@@ -65,6 +69,7 @@ impl Row {
         match self {
             Self::NoProxy => "none",
             Self::Tc => "tc",
+            Self::Direct => "direct",
             Self::Socket => "socket",
             Self::IptablesNft => "iptables-nft",
             Self::IptablesLegacy => "iptables-legacy",
@@ -74,14 +79,14 @@ impl Row {
 
     /// True for rows of bpvs.
     pub(crate) fn is_bpvs(self) -> bool {
-        matches!(self, Self::Tc | Self::Socket)
+        matches!(self, Self::Tc | Self::Direct | Self::Socket)
     }
 
     /// What it serves. Sockets are translated where they are made, which is on the node.
     pub(crate) fn directions(self) -> &'static [Direction] {
         match self {
             Self::NoProxy | Self::IptablesNft | Self::IptablesLegacy | Self::Nftables => &Direction::ALL,
-            Self::Tc => &[Direction::Pod, Direction::Outside],
+            Self::Tc | Self::Direct => &[Direction::Pod, Direction::Outside],
             Self::Socket => &[Direction::Node],
         }
     }
@@ -121,8 +126,9 @@ impl<'a> Running<'a> {
         let mut running = Self { network, agent: None, _manifests: None };
         match network.row {
             Row::NoProxy => {}
-            Row::Tc => running.bpvs(node, cluster, "off")?,
-            Row::Socket => running.bpvs(node, cluster, "host-only")?,
+            Row::Tc => running.bpvs(node, cluster, &["--socket-lb", "off"])?,
+            Row::Direct => running.bpvs(node, cluster, &["--socket-lb", "off", "--forwarding", "direct"])?,
+            Row::Socket => running.bpvs(node, cluster, &["--socket-lb", "host-only"])?,
             Row::IptablesNft => node.feed(&["iptables-nft-restore"], &iptables::rules(cluster)).context(NO_MODULES)?,
             Row::IptablesLegacy => {
                 let rules = iptables::rules(cluster);
@@ -140,11 +146,11 @@ impl<'a> Running<'a> {
         Ok((running, took))
     }
 
-    fn bpvs(&mut self, node: &'a Namespace, cluster: &Cluster, sockets: &str) -> Result<()> {
+    fn bpvs(&mut self, node: &'a Namespace, cluster: &Cluster, arguments: &[&str]) -> Result<()> {
         let manifests = Manifests::new()?;
         manifests.write("services.yaml", &cluster.manifests())?;
-        let agent = Agent::builder(node).manifests(&manifests);
-        let agent = agent.argument("--socket-lb").argument(sockets).argument("--cluster-cidr").argument(PODS);
+        let agent = Agent::builder(node).manifests(&manifests).argument("--cluster-cidr").argument(PODS);
+        let agent = arguments.iter().fold(agent, |agent, argument| agent.argument(argument));
         self.agent = Some(agent.start()?);
         self._manifests = Some(manifests);
         Ok(())
@@ -162,7 +168,10 @@ impl<'a> Running<'a> {
     /// The way is the one that the row is named after.
     pub(crate) fn prove(&self, direction: Direction) -> Result<()> {
         let Some(agent) = &self.agent else { return Ok(()) };
+        let node = &self.network.topology.node.namespace;
+        let before = forwarded(node)?;
         let held = clients::hold(self.network, direction)?;
+        let by_stack = forwarded(node)? - before;
         let listed = agent.command(&["connections"])?;
         drop(held);
         let by_socket = listed.contains("socket#");
@@ -172,6 +181,11 @@ impl<'a> Running<'a> {
             "row `{}`: `bpvs connections` shows {} socket of the node:\n{listed}",
             self.network.row.name(),
             if by_socket { "a" } else { "no" }
+        );
+        ensure!(
+            (by_stack == 0) == (self.network.row != Row::Tc),
+            "row `{}`: the node's stack forwarded {by_stack} packets of a connection",
+            self.network.row.name()
         );
         Ok(())
     }

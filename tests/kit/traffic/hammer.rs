@@ -14,6 +14,9 @@ use crate::namespace::Namespace;
 
 /// Failures kept word for word; all are counted.
 const KEPT: usize = 10;
+/// Linux sends a SYN again after this time (`TCP_TIMEOUT_INIT`). A handshake that takes as long has lost its first one, which would
+/// not be seen otherwise: the second one gets to a server.
+const SYN_AGAIN: Duration = Duration::from_secs(1);
 
 /// A running hammer. Dropping it stops it.
 #[derive(Debug)]
@@ -29,7 +32,7 @@ pub struct Hammer {
 pub struct HammerReport {
     /// Connections tried.
     pub attempts: u64,
-    /// Of these, not opened, not echoed or not closed as they should.
+    /// Of these, not opened, not by the first SYN, not echoed or not closed as they should.
     pub failed: u64,
     /// The first few failures: time since the start, and what happened.
     pub failures: Vec<(Duration, String)>,
@@ -122,17 +125,18 @@ impl Drop for Hammer {
 impl HammerReport {
     fn count(&mut self, at: Duration, result: Result<(u16, Duration), DialError>) {
         self.attempts += 1;
-        match result {
-            Ok((server, took)) => {
+        let failure = match result {
+            Ok((server, took)) if took < SYN_AGAIN => {
                 *self.per_server.entry(server).or_default() += 1;
                 self.slowest = self.slowest.max(took);
+                return;
             }
-            Err(error) => {
-                self.failed += 1;
-                if self.failures.len() < KEPT {
-                    self.failures.push((at, error.to_string()));
-                }
-            }
+            Ok((server, took)) => format!("server {server} answered after {took:.1?}: a SYN was lost"),
+            Err(error) => error.to_string(),
+        };
+        self.failed += 1;
+        if self.failures.len() < KEPT {
+            self.failures.push((at, failure));
         }
     }
 }
@@ -143,4 +147,19 @@ fn one(to: SocketAddr, deadline: Duration) -> Result<(u16, Duration), DialError>
     let found = (held.server, held.took);
     held.close()?;
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handshake_that_took_a_second_syn_has_failed() {
+        let mut report = HammerReport::default();
+        report.count(Duration::ZERO, Ok((1, Duration::from_millis(999))));
+        assert_eq!((report.failed, report.per_server[&1]), (0, 1));
+        report.count(Duration::ZERO, Ok((1, Duration::from_millis(1_004))));
+        assert_eq!((report.attempts, report.failed, report.per_server[&1]), (2, 1, 1));
+        assert!(report.failures[0].1.contains("a SYN was lost"), "{report:?}");
+    }
 }

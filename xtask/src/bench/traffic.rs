@@ -17,7 +17,7 @@ pub(crate) struct Options {
     /// Numbers of Services [default: 1,1000,10000]
     #[arg(long, value_name = "N,...")]
     services: Option<String>,
-    /// Rows besides no proxy: tc, socket, iptables-nft, iptables-legacy, nftables [default: all]
+    /// Rows besides no proxy: tc, direct, socket, iptables-nft, iptables-legacy, nftables [default: all]
     #[arg(long, value_name = "NAME,...")]
     rows: Option<String>,
     /// Also write the figures to this file, as JSON

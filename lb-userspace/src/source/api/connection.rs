@@ -80,6 +80,8 @@ impl From {
         if let Some(server) = &self.server {
             config.cluster_url = server.clone();
         }
+        // Whoever asks tries again at a pace of its own, and is limited; the client's own tries, from 5 ms on, would not be.
+        config.default_retry = false;
         config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
         Ok(ClientBuilder::try_from(config)?.with_layer(&self.limit).build())
     }
