@@ -13,7 +13,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use bpvs_tests::counters;
 use bpvs_tests::namespace::{self, End, Namespace, mac_text, veth_command};
 use bpvs_tests::topology::offload_off;

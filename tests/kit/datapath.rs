@@ -38,6 +38,7 @@ use lb_userspace::{
     kernel::{interfaces::HostAddress, sources},
     plan::{Frontend, Plan},
 };
+use nix::time::ClockId;
 
 pub use object::{OBJECT_VARIABLE, Sizes, load_programs, object_path, open};
 pub use run::{DROPPED, NEXT, Options, REDIRECTED, Run, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX};
@@ -389,8 +390,11 @@ pub fn is_reply(value: &Connection) -> bool {
     ConnectionState(value.state).has(ConnectionState::REPLY)
 }
 
-/// Waits until the coarse clock has moved: what programs keep of busy flows holds no longer. Ten milliseconds is the longest
-/// tick of Linux (`CONFIG_HZ_100`).
+/// Waits until the coarse clock has moved, 1 to 10 ms: what programs keep of busy flows holds no longer.
 pub fn next_instant() {
-    std::thread::sleep(Duration::from_millis(12));
+    let clock = || ClockId::CLOCK_MONOTONIC_COARSE.now().expect("a clock that every Linux has");
+    let begin = clock();
+    while clock() == begin {
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }
