@@ -40,7 +40,8 @@ fn every_row_is_measured_in_its_directions_and_nothing_stays() {
         assert!(figure["median"].as_f64().unwrap() > 0.0 && figure["ratio"].as_f64().unwrap() > 0.0, "{figure}");
         found.insert(format!("{} {}", figure["row"].as_str().unwrap(), figure["direction"].as_str().unwrap()));
     }
-    let mut wanted: BTreeSet<String> = ["tc pod", "tc outside", "socket node"].map(str::to_owned).into();
+    let mut wanted: BTreeSet<String> =
+        ["tc pod", "tc outside", "direct pod", "direct outside", "socket node"].map(str::to_owned).into();
     for row in ["none", "iptables-nft", "iptables-legacy", "nftables"] {
         wanted.extend(["pod", "node", "outside"].map(|direction| format!("{row} {direction}")));
     }
